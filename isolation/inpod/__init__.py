@@ -1,0 +1,73 @@
+"""The programs that run inside a run's pod, and how they speak with each other and with the launcher.
+
+Each program is one file, standard library only, Python 3.9 or later, and travels as text in the pod spec or in the argument
+vector of an exec: ``python3 -I -c <source> <config>`` where ``<config>`` is one canonical JSON object. Nothing here is imported
+by the launcher at run time; the text is read with :func:`source`.
+
+Directory layout on the run's storage volume, mounted at ``/run/podgate`` in gate and keeper::
+
+    /run/podgate/.epoch            highest epoch seen by a receiver (decimal), guarded by flock on .lock
+    /run/podgate/seed-<epoch>/     where a receiver of that epoch extracts
+    /run/podgate/current/          what was put in place by rename: workspace/ input/ output/ (2770) and seed.json
+    /run/podgate/current/seed.json {"epoch": 1, "sha256": "<64 hex>", "bytes": N, "entries": N}
+    /run/podgate/.marker           the launcher's key
+
+The worker mounts ``current/workspace`` at /workspace, ``current/input`` read-only at /run/job/input and ``current/output`` at
+/run/job/output (subPath). A workspace of a run without a seed is empty; a receiver always runs, also for an empty seed.
+
+prover (container ``prover``, its own uid; config keys below are ``ProverConfig`` in isolation/objects/programs.py)
+    PID 1 is a supervisor of few lines which holds the health port (SO_REUSEPORT, never listening) and restarts its child.
+    One JSON line per round on stdout. HTTP on the pod's health port, one request per connection:
+
+    GET /healthz   200 ``standing``… while nothing is lost, 503 with the verdict for good afterwards
+    GET /state     200, one JSON object: {"startId": 32 hex, "verdict": null | "open" | "intercepted" | "leak" | "blind" |
+                   "unusable" | "timeout", "standing": bool, "standingSince": seconds | null, "everStood": bool, "rounds": N,
+                   "provenRounds": N, "by": "drop" | "refusal" | null, "backends": {"4": "10.1.2.3", "6": "fd00::3"},
+                   "last": {"verdict": "proven" | "open" | "intercepted" | "leak" | "unserved" | "unavailable" | "unusable",
+                   "family": "4" | "6" | null, "detail": "…", "age": seconds}, "firstRoundAt": s, "firstGoodAt": s | null,
+                   "openUntil": s | null, "released": bool, "blindSince": s | null, "nodeExposure": ["kubelet 10.0.0.1:10250", …],
+                   "leaks": ["name", …], "now": s}. All times are Unix seconds of the node's clock with fractions.
+    POST /release  body = the marker. 200 {"ok": true} only when the start id is this one, the pod uid is this pod's, the proof
+                   stands, the last proven round ended less than 2 s ago and no other verdict came since. Otherwise 409
+                   {"ok": false, "exit": 40 | 41 | 42, "code": …, "message": …}. The first success latches the moment of
+                   release: from then + timeout + 15 s on, /healthz is 503 ``timeout``; repeating it changes nothing.
+
+gate (init container ``gate``, worker's uid)
+    Deletes any marker at its start, makes the directories, waits for the marker (polling every 50 ms) until its own bound.
+    On a marker: checks pod uid, epoch (not below the highest seen), seed digest against current/seed.json, then POST /release to
+    the live prover, and exits 0 or with GateExit's code. terminationMessage: {"code": …, "message": …, "state": {…prover state…}}.
+
+follow (exec into ``gate``; stdin carries the marker)
+    Prints the prover's state as one JSON line whenever a round more has ended (at most every 100 ms), {"waiting": "…"} while the
+    prover cannot be reached. One line of JSON on stdin is the marker: it is written to ``.marker`` by rename, answered with
+    {"marker": "written"}. Ends when stdin ends, or with its container.
+
+receive (exec into ``gate``; stdin carries the archive)
+    argv config {"epoch": N, "maxBytes": N, "maxEntries": N, "root": "/run/podgate", "chunk": …}. stdin: 8-byte big-endian length of the archive, then the
+    archive (tar, POSIX pax) in any frames, then 32 bytes SHA-256. Acknowledges every 4 MiB with {"received": N}; ends with one line
+    {"ok": true, "bytes": N, "sha256": "…", "entries": N} or {"ok": false, "code": "seed_failed", "message": "…"}; after an error it drains stdin.
+    A receiver of a higher epoch ends lower ones.
+
+send (exec into ``keeper``)
+    argv config {"root": "/run/podgate/current", "what": "workspace" | "result", "excludeNames": [...], "excludePaths": [...], "maxBytes": N}.
+    stdout for workspace: one JSON line {"ok": true, "excluded": [relative paths of dropped directories]}, then frames of
+    4-byte big-endian length + bytes (tar), a frame of length 0, then one JSON line {"ok", "bytes", "sha256", "entries"}. For result:
+    one JSON line {"ok": true, "present": bool, "bytes": N, "sha256": "…", "content": "<base64>"} (content absent when larger than maxBytes).
+    It runs with stdin attached and ends when stdin ends.
+
+witness (its own Deployment)
+    control port and deny port; see its own docstring. canary: the preflight's probe, one JSON object on stdout.
+"""
+
+from importlib.resources import files
+from typing import Literal
+
+ProgramName = Literal["prover", "gate", "follow", "receive", "send", "keeper", "witness", "canary"]
+
+
+def source(program: ProgramName) -> str:
+    """Text of an in-pod program, exactly as it is committed.
+
+    The text is part of the attested pod, so it must not depend on the Python that renders it: it is never minified.
+    """
+    return files(__package__).joinpath(f"{program}.py").read_text(encoding="utf-8")
