@@ -1,9 +1,10 @@
-"""Settings: environment ``PODGATE_<UPPER_SNAKE>``, then a TOML file, then flags; later wins."""
+"""Settings as one frozen value. ``settings_sources.py`` reads them, ``settings_table.py`` says what they mean."""
 
+import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from isolation.options import IsolationOptions
 
@@ -30,6 +31,13 @@ class Bounds(BaseModel):
     """A transfer without any progress for this long is broken: the server's own queues drain in a few seconds."""
     concurrent_launches: Annotated[int, Field(ge=1)] = 16
 
+    @model_validator(mode="after")
+    def _renewed_in_time(self) -> Self:
+        if self.renewal >= self.lease:
+            msg = "renewal_seconds must be below lease_seconds, or every launch loses its own lease"
+            raise ValueError(msg)
+        return self
+
 
 class Settings(BaseModel):
     """What the launcher needs to know, frozen. ``isolation`` is the part that shapes objects."""
@@ -41,3 +49,24 @@ class Settings(BaseModel):
     node_exposure: Literal["record", "refuse"] = "record"
     kubeconfig: Path | None = None
     context: str | None = None
+
+    @model_validator(mode="after")
+    def _prover_apart(self) -> Self:
+        if self.isolation.uids.prover == self.isolation.uids.worker:
+            msg = "prover_uid must differ from worker_uid, or the worker could signal its own prover"
+            raise ValueError(msg)
+        return self
+
+    @field_validator("workspace_root")
+    @classmethod
+    def _confined(cls, root: Path | None) -> Path | None:
+        """A root of ``/`` would bind nothing; links are followed, since a link to ``/`` is the same."""
+        if root is None:
+            return None
+        if not root.is_absolute():
+            msg = "must be an absolute path"
+            raise ValueError(msg)
+        if os.path.realpath(root) == "/":
+            msg = "must not be /, which would let a spec name any file of this machine"
+            raise ValueError(msg)
+        return root
