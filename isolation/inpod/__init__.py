@@ -59,15 +59,32 @@ witness (its own Deployment)
     control port and deny port; see its own docstring. canary: the preflight's probe, one JSON object on stdout.
 """
 
+import re
 from importlib.resources import files
 from typing import Literal
 
 ProgramName = Literal["prover", "gate", "follow", "receive", "send", "keeper", "witness", "canary"]
 
 
+_PART = re.compile(r"^from isolation\.inpod\.(\w+) import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
+_FUTURE = "from __future__ import annotations\n"
+
+
 def source(program: ProgramName) -> str:
-    """Text of an in-pod program, exactly as it is committed.
+    """Text of an in-pod program: its file as committed, with the parts that it imports put before it, each once.
 
     The text is part of the attested pod, so it must not depend on the Python that renders it: it is never minified.
     """
-    return files(__package__).joinpath(f"{program}.py").read_text(encoding="utf-8")
+    texts: dict[str, str] = {}
+    _collect(program, texts)
+    text = "\n\n".join(texts.values())
+    return _FUTURE + text.replace(_FUTURE, "") if _FUTURE in text else text
+
+
+def _collect(module: str, texts: dict[str, str]) -> None:
+    if module in texts:
+        return
+    own = files(__package__).joinpath(f"{module}.py").read_text(encoding="utf-8")
+    for part in _PART.findall(own):
+        _collect(part, texts)
+    texts[module] = _PART.sub("", own)
