@@ -32,8 +32,8 @@ class Stored:
     resource_version: str
 
 
-# What a record that would be too large loses, in this order, one at a time until it fits. First what only explains, then
-# what the caller put on for itself, then what collect can do without, last the outcome's own words. Never the outcome.
+# What a record that would be too large loses, in this order, one at a time until it fits: what only explains, then what
+# the caller put on for itself, then what collect can do without, last the outcome's words. Never the outcome.
 _Drop = tuple[str, Callable[[Record], Record]]
 DROPS: tuple[_Drop, ...] = (
     ("evidence.violations", lambda r: r.evolve(evidence=r.evidence.evolve(violations=()))),

@@ -138,8 +138,8 @@ class PodRef(_Value):
 class Result(_Value):
     """How the run ended.
 
-    ``exit_code`` and ``reason`` are fixed by the terminal write; collect fills in ``diagnostic``, ``result_artifact`` and
-    ``artifacts``, which says whether the pod's files can still be had: ``unknown`` before collect looked.
+    ``exit_code`` and ``reason`` are fixed by the terminal write; collect fills in ``diagnostic``, ``result_artifact``
+    and ``artifacts``, which says whether the pod's files can still be had: ``unknown`` before collect looked.
     """
 
     exit_code: int

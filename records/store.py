@@ -18,7 +18,7 @@ from records.errors import (
     Stale,
 )
 from records.model import Record
-from records.ports import ConfigMapsPort, Naming
+from records.ports import ConfigMapsPort, Json, Naming
 from records.transitions import Event, apply
 
 TRIES = 8
@@ -49,6 +49,10 @@ class RecordStore:
         body = await self._port.get(self._naming.name_of(token))
         return None if body is None else from_object(body, self._naming)
 
+    def parse(self, body: Json) -> Stored:
+        """Read a record from a ConfigMap that someone else fetched, from a list say. Raises RecordInvalid, RecordTooNew."""
+        return from_object(body, self._naming)
+
     async def create(self, record: Record) -> Stored:
         """Create a record. Raises RecordExists with the one that is there, unless that is this very record.
 
@@ -69,7 +73,7 @@ class RecordStore:
         """Write the event that ``decide`` wants for the record as it is now, and return what is stored then.
 
         ``decide`` may be called several times, each time with what was just read; None means that nothing is to be
-        written (any more). ``known``, read earlier, saves the first read; if it is out of date, the first replace says so.
+        written (any more). ``known``, read earlier, saves the first read; the first replace tells if it is out of date.
         Raises RecordMissing, RecordConflict, OutcomeUnknown, and IllegalTransition from the event.
         """
         fast: list[Stored] = [known] if known is not None else []

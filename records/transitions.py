@@ -68,7 +68,7 @@ class WorkerStarted:
 
 @dataclass(frozen=True)
 class Ended:
-    """The run's outcome. Any observer may say so; a launcher failing its own launch adds its ``epoch`` and is fenced."""
+    """The run's outcome. Any observer may say so; a launcher failing its launch adds its ``epoch`` and is fenced."""
 
     phase: Phase
     result: Result
