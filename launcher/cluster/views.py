@@ -1,8 +1,8 @@
 """Narrow, frozen views of what the API server publishes about a pod, in which "not published" differs from "none".
 
-Statuses are written by kubelets of many versions, come late, go back and vanish. A view never raises on an odd object: a
-value of the wrong shape reads as not published (None), an unknown phase as ``Unknown``. Deciding what follows from that is
-the business of ``launcher/decide``.
+Statuses are written by kubelets of many versions, come late, go back and vanish. A view never raises on an odd object:
+a value of the wrong shape reads as not published (None), an unknown phase as ``Unknown``. Deciding what follows from
+that is the business of ``launcher/decide``.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,8 @@ class Running:
 class Terminated:
     """A container that ended. Times are the node's, whole seconds.
 
-    ``started_at`` is None when it never started: kubelets publish 1970 then. ``exit_code`` is None only in malformed objects.
+    ``started_at`` is None when it never started: kubelets publish 1970 then. ``exit_code`` is None only in malformed
+    objects.
     """
 
     exit_code: int | None = None
@@ -50,7 +51,10 @@ ContainerState = Waiting | Running | Terminated
 
 @dataclass(frozen=True)
 class ContainerView:
-    """One entry of (init)containerStatuses. ``state`` is None when none was published; ``last`` is the life before this one."""
+    """One entry of (init)containerStatuses.
+
+    ``state`` is None when none was published; ``last`` is the life before this one.
+    """
 
     name: str
     state: ContainerState | None = None
@@ -142,6 +146,7 @@ class PodView:
     deletion_at: datetime | None = None
     deletion_grace: int | None = None
     grace_seconds: int = DEFAULT_GRACE_SECONDS
+    active_deadline_seconds: int | None = None
     generation: int | None = None
     resource_version: str | None = None
     node: str | None = None
@@ -166,6 +171,7 @@ class PodView:
             deletion_at=_time(meta.get("deletionTimestamp")),
             deletion_grace=_whole(meta.get("deletionGracePeriodSeconds")),
             grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
+            active_deadline_seconds=_whole(spec.get("activeDeadlineSeconds")),
             generation=_whole(meta.get("generation")),
             resource_version=_text(meta.get("resourceVersion")),
             node=_text(spec.get("nodeName")),
@@ -214,10 +220,17 @@ class PodView:
     def deletion_began_at(self) -> datetime | None:
         """When somebody asked for the deletion: deletionTimestamp says when the grace period will be over.
 
-        The server lowers both the timestamp and deletionGracePeriodSeconds once the containers have ended, so the pod's own
-        grace period is what has to be taken off. A deletion with a shorter grace period began later than this says.
+        The server lowers both the timestamp and deletionGracePeriodSeconds once the containers have ended, so the pod's
+        own grace period is what has to be taken off. A deletion with a shorter grace period began later than this says.
         """
         return None if self.deletion_at is None else self.deletion_at - timedelta(seconds=self.grace_seconds)
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """When the kubelet ends the pod by its activeDeadlineSeconds, by the node's clock; None when that is unknown."""
+        if self.started_at is None or self.active_deadline_seconds is None:
+            return None
+        return self.started_at + timedelta(seconds=self.active_deadline_seconds)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
