@@ -48,7 +48,9 @@ CATALOGUE: tuple[Code, ...] = (
         ("launch_superseded", "A stop, or another replica with a newer lease, came while this launch was under way.", "podgate status"),
         ("launch_cancelled", "The launch was cancelled by its caller.", "the caller"),
         ("launch_abandoned", "The launching replica went away and nobody could take the launch over.", "the executor's own log; launch again under a new run id"),
-        ("setting_invalid", "A setting has a value that cannot be.", "the setting named in the message"),
+        ("setting_invalid", "A setting has a value that cannot be.", "the setting named in the message; podgate settings"),
+        ("usage_invalid", "The command line cannot be understood.", "podgate COMMAND --help"),
+        ("internal_error", "A fault of Podgate itself; the message names the place, never data.", "PODGATE_LOG=debug; report it"),
     ),
     *_codes(
         "records",

@@ -1,0 +1,10 @@
+"""``podgate`` and ``python -m launcher``."""
+
+import sys
+
+from launcher.cli.main import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main())
