@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from launcher.cli import exitcodes
-from launcher.cluster.errors import ClusterError, Refused
+from launcher.cluster.errors import ClusterError
 from launcher.errors import CODES, PodgateError
 
-_FORBIDDEN = (401, 403)
 _LISTED = 40
 """Violations shown to a person; ``--json`` lists all."""
 
@@ -60,11 +59,9 @@ def _violation(violation: Mapping[str, Any]) -> str:
 
 
 def _of_cluster(error: ClusterError) -> PodgateError:
-    if error.status in _FORBIDDEN:
-        return PodgateError("access_denied", str(error))
-    if isinstance(error, Refused):
-        return PodgateError("manifest_refused", f"{error} {error.message}".strip())
-    return PodgateError("cluster_unreachable", str(error))
+    from launcher.translate import from_cluster  # noqa: PLC0415 -- it imports pydantic, and help reports usage errors, too
+
+    return from_cluster(error)
 
 
 def _place(error: Exception) -> str:

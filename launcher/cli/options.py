@@ -72,7 +72,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the common options to a command; its function gets an :class:`Invocation` first."""
 
     @click.pass_context
-    def call(ctx: click.Context, **values: Any) -> Any:
+    def call(ctx: click.Context, /, **values: Any) -> Any:
         return function(_invocation(ctx, values), **values)
 
     call.__doc__ = function.__doc__

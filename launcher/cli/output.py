@@ -22,6 +22,12 @@ def as_json(value: Mapping[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
+def document(value: Mapping[str, Any] | None) -> None:
+    """Print a worker's result for a person; nothing when it left none."""
+    if value is not None:
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
 def say(text: str) -> None:
     """Tell the person at the terminal something that is not the answer: stderr, and flushed."""
     click.echo(f"podgate: {text}", err=True)
