@@ -111,8 +111,8 @@ class Reaper:
     async def reap(self, *, dry_run: bool = False) -> Report:
         """Make one pass, and tell what it did. A failure on one run is reported and stops nothing else.
 
-        Raises ClusterError when the namespace cannot be listed: half a list would make objects look abandoned. ``dry_run``
-        tells what would be done and changes nothing.
+        Raises ClusterError when the namespace cannot be listed: half a list would make objects look abandoned.
+        ``dry_run`` tells what would be done and changes nothing.
         """
         report = Report()
         for group in await self._gather():
@@ -160,7 +160,7 @@ class Reaper:
             return Unreadable(_told(error))
 
     async def _again(self, group: _Group) -> _Group:
-        """Read the group's objects once more, and a run's record and pod in any case: they may have come since the list."""
+        """Read the group's objects once more, and a run's record and pod in any case: they may be newer."""
         wanted = dict.fromkeys((found.kind, found.name) for found in group.found)
         if group.token is not None:
             wanted |= dict.fromkeys(((Kind.POD, group.name), (Kind.CONFIG_MAP, group.name)))

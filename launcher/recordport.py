@@ -21,8 +21,8 @@ def record_store(cluster: ClusterPort, namespace: str, *, sleep: Callable[[float
 class ClusterConfigMaps:
     """ConfigMaps of one namespace behind :class:`records.ports.ConfigMapsPort`.
 
-    Reads raise ClusterError as it comes. Of a write, what the store acts upon is told in its own words; the rest comes as
-    it is.
+    Reads raise ClusterError as it comes. Of a write, what the store acts upon is told in its own words, the rest comes
+    as it is.
     """
 
     def __init__(self, cluster: ClusterPort, namespace: str) -> None:

@@ -66,8 +66,8 @@ class Remover:
         if uid is not None and not await pod.gone(uid, within=self._wait_seconds, clock=self._clock):
             raise PodgateError(
                 "pod_not_confirmed_gone",
-                f"pod {names.run_name(stored.record.token)} is still there {self._wait_seconds:g} s after its deletion was "
-                "asked for; its policy is kept, call remove again",
+                f"pod {names.run_name(stored.record.token)} is still there {self._wait_seconds:g} s later; "
+                "its policy is kept, call remove again",
                 stage=STAGE,
             )
 

@@ -1,4 +1,4 @@
-"""Stop: look first, record the intent, delete the pod, record ``stopped``. After a crash, another stop does the rest."""
+"""Stop: look first, record the intent, delete the pod, record ``stopped``. Another stop goes on after a crash."""
 
 from collections.abc import Callable
 
@@ -31,9 +31,9 @@ class Stopper:
     async def stop(self, token: str, reason: str | None = None) -> Stored:
         """End the run, and return its record, which is terminal then. Idempotent.
 
-        A worker that had ended before keeps its own outcome. An unknown token gets a tombstone, so that a launch that comes
-        later starts nothing. Raises RecordError and ClusterError; the intent may be recorded then, and another stop
-        finishes it.
+        A worker that had ended before keeps its own outcome. An unknown token gets a tombstone, so that a launch that
+        comes later starts nothing. Raises RecordError and ClusterError; the intent may be recorded then, and another
+        stop finishes it.
         """
         for _ in range(TRIES):
             stored = await self._observer.observe(token) or await self._bury(token, reason)

@@ -29,7 +29,7 @@ _FENCED = frozenset({"LeaseTaken", "LeaseRenewed", "PodNamed", "ReleaseBegun"})
 
 @contextmanager
 def translated(stage: str | None = None) -> Iterator[None]:
-    """Raise PodgateError for every RecordError and ClusterError of the block; ``stage`` names the step to the caller."""
+    """Raise PodgateError for every RecordError and ClusterError of the block; ``stage`` names the step."""
     try:
         yield
     except RecordError as error:

@@ -50,7 +50,7 @@ class RecordStore:
         return None if body is None else from_object(body, self._naming)
 
     def parse(self, body: Json) -> Stored:
-        """Read a record from a ConfigMap that someone else fetched, from a list say. Raises RecordInvalid, RecordTooNew."""
+        """Read a record from a ConfigMap that was fetched by a list, say. Raises RecordInvalid, RecordTooNew."""
         return from_object(body, self._naming)
 
     async def create(self, record: Record) -> Stored:

@@ -55,10 +55,10 @@ def recover(
 ) -> Recovery:
     """Decide what a launch of ``spec_hash`` does with the record it found. First match wins, most final first.
 
-    ``manifest_digest`` is that of the manifests this launch would send itself; ``now`` is the API server's clock. The pod matters
-    only once the lease has expired: pass None before, to save the read.
+    ``manifest_digest`` is that of the manifests this launch would send itself; ``now`` is the API server's clock. The
+    pod matters only once the lease has expired: pass None before, to save the read.
     """
-    # Whatever state the other run is in, its handle is not this spec's. A tombstone for an unknown handle conflicts with none.
+    # Whatever state the other run is in, its handle is not this spec's. A tombstone for an unknown handle is anyone's.
     if record.spec_hash is not None and record.spec_hash != spec_hash:
         return SpecConflict()
     if record.phase.terminal or record.phase is Phase.ACTIVE:
@@ -96,7 +96,7 @@ def lease_expired(record: Record, now: datetime, *, grace: timedelta = timedelta
 
 
 def abandoned(record: Record, now: datetime, *, after: timedelta) -> bool:
-    """True when an observer, who takes nothing over, may say ``launch_abandoned``: nobody held the launch for ``after``.
+    """True when an observer, who takes nothing over, may say ``launch_abandoned``: no holder for ``after``.
 
     Ask only when the pod shows that no worker has started: a released worker needs no launcher.
     """
