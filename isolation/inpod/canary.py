@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from _socket import socket
     from typing import Any, Mapping, Optional
 
-GREETING = b"podgate-canary\n"
+CANARY_GREETING = b"podgate-canary\n"
 INTERVAL_SECONDS = 0.25
 LATENCY_INTERVAL_SECONDS = 0.1
 QUIET_SECONDS = 1.5
 """How long connections must have failed before the policy counts as in force: longer than an attempt is watched."""
-ACCEPTS_A_TURN = 64
+GREETS_A_TURN = 64
 NEVER = Limits(86_400.0 * 365, 0.0, None, 86_400.0 * 365)
 
 
@@ -52,12 +52,12 @@ class Listener:
         loop.watch(self._held.fileno(), READ, self._greet)
 
     def _greet(self) -> None:
-        for _ in range(ACCEPTS_A_TURN):
+        for _ in range(GREETS_A_TURN):
             link: Optional[socket] = accept(self._held)
             if link is None:
                 return
             try:
-                link.send(GREETING)
+                link.send(CANARY_GREETING)
             except OSError:
                 pass
             link.close()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 
+from isolation.inpod.loop import Loop
 from isolation.inpod.probe import BANNER, CONNECTED, Attempt, plain_ip
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping
-
-    from isolation.inpod.loop import Loop
 
 KUBELET_PORT = 10250
 EAGER_TRIES = 10

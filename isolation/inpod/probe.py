@@ -199,11 +199,11 @@ class Greeting:
 
 
 class Round:
-    """What one round in one family saw. ``began`` is a monotonic time."""
+    """What one round in one family saw. Times are monotonic; ``looked`` is when its deny attempts began, which its control may delay."""
 
     def __init__(self, family: str, verdict: str, detail: str = "") -> None:
         self.family, self.verdict, self.detail = family, verdict, detail
-        self.began = self.ended = time.monotonic()
+        self.began = self.looked = self.ended = time.monotonic()
         self.by: Optional[str] = None
         self.backend: Optional[str] = None
         self.leaks: list[str] = []
@@ -246,13 +246,14 @@ def ask_policy(question: Question) -> Generator[list[Attempt], None, Round]:
     yield [before]
     first = Greeting.of(before, question.family)
     denied, closed, after = question.deny(first.ip if first else question.witness), question.closed(), None
+    looked = time.monotonic()
     if before.kind != LOCAL:
         yield denied + closed
     if first:
         after = question.control(first.ip)
         yield [after]
     found = judge(question.family, before, [a for a in denied if a.kind], [a for a in closed if a.kind], after)
-    found.began = began
+    found.began, found.looked = began, looked
     return found
 
 

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from typing import Optional
 
 ROUNDS_TO_STAND = 3
+LOOKS_APART_SECONDS = 0.15
+"""Rounds whose controls were all answered at one moment looked at that one moment, and count once."""
 OPEN_ROUNDS_TO_LOSE = 2
 OPENNESS = (OPEN, INTERCEPTED, LEAK)
 BLINDNESS = (UNAVAILABLE, UNSERVED)
@@ -34,6 +36,7 @@ class FamilyProof:
         self.family = family
         self.streak = 0
         self.streak_began = 0.0
+        self.last_look = float("-inf")
         self.not_before = float("-inf")
         self.first_good_at: Optional[float] = None
         self.last_proven_at: Optional[float] = None
@@ -61,14 +64,16 @@ class FamilyProof:
 
     def _proven(self, seen: Round) -> None:
         self.by, self.backend, self.last_proven_at = seen.by, seen.backend, seen.ended
-        if self.first_good_at is None or seen.began < self.first_good_at:
-            self.first_good_at = seen.began
+        if self.first_good_at is None or seen.looked < self.first_good_at:
+            self.first_good_at = seen.looked
         self.unusable_since = None
         if seen.began <= self.not_before:
             return
         self.blind_since, self.open_rounds = None, 0
         self.streak_began = min(self.streak_began, seen.began) if self.streak else seen.began
-        self.streak += 1
+        if not self.streak or seen.looked - self.last_look >= LOOKS_APART_SECONDS:
+            self.streak += 1
+            self.last_look = seen.looked
 
     def _not_proven(self, seen: Round) -> None:
         self.streak = 0
@@ -154,7 +159,7 @@ class Standing:
 
     @property
     def first_good_at(self) -> Optional[float]:
-        """Begin of the first proven round, of the family that came last; None until each has had one."""
+        """When the first proven round looked, of the family that came last; None until each has had one."""
         firsts = [f.first_good_at for f in self.families.values()]
         known = [first for first in firsts if first is not None]
         return max(known) if known and len(known) == len(firsts) else None
