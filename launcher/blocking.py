@@ -55,7 +55,8 @@ class BlockingLauncher:
     def launch(self, spec: JobSpec | Mapping[str, Any]) -> JobHandle:
         """Start the run, or find it; returns once the worker was released."""
         portal, launcher = self._opened()
-        return portal.call(launcher.launch, spec)
+        handle: JobHandle = portal.call(launcher.launch, spec)
+        return handle
 
     def status(self, handle: JobHandle) -> JobStatus:
         """Observe the run now."""

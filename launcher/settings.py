@@ -50,13 +50,6 @@ class Settings(BaseModel):
     kubeconfig: Path | None = None
     context: str | None = None
 
-    @model_validator(mode="after")
-    def _prover_apart(self) -> Self:
-        if self.isolation.uids.prover == self.isolation.uids.worker:
-            msg = "prover_uid must differ from worker_uid, or the worker could signal its own prover"
-            raise ValueError(msg)
-        return self
-
     @field_validator("workspace_root")
     @classmethod
     def _confined(cls, root: Path | None) -> Path | None:

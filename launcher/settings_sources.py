@@ -5,6 +5,7 @@ Kubernetes itself puts ``PODGATE_WITNESS_PORT…`` into pods beside the witness.
 """
 
 import difflib
+import itertools
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from launcher.settings_table import FLAGS, SETTINGS, Setting
 CONFIG_LIMIT = 1 << 20
 """Bytes of a settings file; a larger one is a mistake."""
 
+_FEW = 3
 _SHOWN = 80
 """Characters of a refused value that an error repeats."""
 
@@ -63,7 +65,7 @@ def build(said: Mapping[str, Given]) -> Settings:
         except Unusable as unusable:
             faults.append(_fault(given, str(unusable)))
             continue
-        for path, value in zip(given.setting.paths, values, strict=True):
+        for path, value in zip(given.setting.paths, itertools.cycle(values), strict=False):
             _put(tree, path, value)
     if faults:
         raise _refusal(faults)
@@ -132,18 +134,21 @@ def _faults_of(error: ValidationError, said: Mapping[str, Given]) -> list[dict[s
 
 def _fault_at(location: str, kind: str, message: str, said: Mapping[str, Given]) -> dict[str, str]:
     setting = _setting_at(location)
-    if setting is None:  # a rule over several settings; its message names them
-        return {
-            "path": location or "settings",
-            "source": "the settings together",
-            "message": message.removeprefix("Value error, "),
-        }
+    if setting is None:
+        return _fault_of_several(location, message, said)
     if kind == "missing" and setting.name not in said:
         hint = f"is required: set {setting.env}, or {setting.name} in the file, or {FLAGS.get(setting.name, '--set')}"
         return {"path": setting.name, "source": "no source", "message": f"{hint}; allowed: {setting.allowed}"}
     inner = next((location.removeprefix(p).lstrip(".") for p in setting.paths if location.startswith(p)), "")
     text = message.removeprefix("Value error, ")
     return _fault(said[setting.name], f"{inner}: {text}" if inner else text)
+
+
+def _fault_of_several(location: str, message: str, said: Mapping[str, Given]) -> dict[str, str]:
+    """A rule over several settings: name those below its place that were said, when they are few; the message says more."""
+    below = [s.name for s in SETTINGS.values() if s.name in said and any(p.startswith(f"{location}.") for p in s.paths)]
+    path = ", ".join(below) if 0 < len(below) <= _FEW else "settings"
+    return {"path": path, "source": "the settings together", "message": message.removeprefix("Value error, ")}
 
 
 def _setting_at(location: str) -> Setting | None:

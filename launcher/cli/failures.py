@@ -11,6 +11,8 @@ from launcher.cli import exitcodes
 from launcher.cluster.errors import ClusterError
 from launcher.errors import CODES, PodgateError
 
+_STAGES = frozenset({"preflight", "provision", "proof", "seed", "release"})
+"""Stages that tell a person something the message does not."""
 _LISTED = 40
 """Violations shown to a person; ``--json`` lists all."""
 
@@ -41,15 +43,21 @@ def known_error(error: Exception) -> PodgateError:
 
 def text(error: PodgateError) -> str:
     """Return the error for a person: code and message, what differs, where to look."""
-    stage = f" (stage: {error.stage})" if error.stage else ""
+    stage = f" (stage: {error.stage})" if error.stage in _STAGES else ""
     lines = [f"podgate: {error.code}: {error.message}{stage}"]
-    lines += [f"  - {_violation(v)}" for v in error.violations[:_LISTED]]
+    if not _repeated(error):
+        lines += [f"  - {_violation(v)}" for v in error.violations[:_LISTED]]
     if len(error.violations) > _LISTED:
         lines.append(f"  … and {len(error.violations) - _LISTED} more; --json lists them all")
     look = CODES[error.code].look
     if look != "-":
         lines.append(f"  Where to look: {look}.")
     return "\n".join(lines)
+
+
+def _repeated(error: PodgateError) -> bool:
+    """True when the only violation is already the message."""
+    return len(error.violations) == 1 and str(error.violations[0].get("message") or "\n") in error.message
 
 
 def _violation(violation: Mapping[str, Any]) -> str:

@@ -47,7 +47,7 @@ def doctor(call: Invocation) -> int:
     Access rights verb by verb, server version, PodSecurity labels, the default-deny policy, the witness, and a dry-run of
     the exact pod with everything that the cluster would change about it. Exit code 0, or 1 when a check failed.
     """
-    from launcher import doctor as checks  # noqa: PLC0415 -- the checks are this command's alone
+    from launcher import doctor_checks as checks  # noqa: PLC0415 -- the checks are this command's alone
 
     findings = asyncio.run(_examine(call, call.settings()))
     if call.json:
@@ -59,10 +59,11 @@ def doctor(call: Invocation) -> int:
 
 
 async def _examine(call: Invocation, settings: Settings) -> Any:
-    from launcher import doctor as checks  # noqa: PLC0415 -- the checks are that command's alone
+    from launcher import doctor as facts  # noqa: PLC0415 -- the checks are that command's alone
+    from launcher import doctor_checks as checks  # noqa: PLC0415 -- likewise
 
     async with call.program.open_cluster(settings) as cluster:
-        return checks.decide(await checks.gather(cluster, settings), settings)
+        return checks.decide(await facts.gather(cluster, settings), settings)
 
 
 @click.command(cls=FindingCommand)
