@@ -293,7 +293,13 @@ def result(config):
     if len(body) > config["maxBytes"]:
         return {"ok": True, "present": True, "bytes": len(body)}
     digest = hashlib.sha256(body).hexdigest()
-    return {"ok": True, "present": True, "bytes": len(body), "sha256": digest, "content": base64.b64encode(body).decode()}
+    return {
+        "ok": True,
+        "present": True,
+        "bytes": len(body),
+        "sha256": digest,
+        "content": base64.b64encode(body).decode(),
+    }
 
 
 def told(config):

@@ -87,7 +87,9 @@ class _Writer:
         if through is not None:
             raise PodgateError("extract_through_symlink", f"{shown(entry.path)} lies beneath the link {shown(through)}")
         if not self._seen.add(entry.path):
-            raise PodgateError("extract_duplicate", f"a second entry, or one that differs only in case: {shown(entry.path)}")
+            raise PodgateError(
+                "extract_duplicate", f"a second entry, or one that differs only in case: {shown(entry.path)}"
+            )
         try:
             self._make(entry, parts)
         except OSError as error:

@@ -17,8 +17,20 @@ EXTENDED_LIMIT = 64 << 10
 NUMBER_DIGITS = 20
 """A decimal longer than this is no size, and converting it costs more than it is worth."""
 _ZERO = bytes(BLOCK)
-_KINDS: dict[bytes, Literal["file", "directory", "symlink"]] = {b"0": "file", b"\0": "file", b"5": "directory", b"2": "symlink"}
-_SPECIAL = {b"1": "a hard link", b"3": "a device", b"4": "a device", b"6": "a fifo", b"7": "a special file", b"S": "a sparse file"}
+_KINDS: dict[bytes, Literal["file", "directory", "symlink"]] = {
+    b"0": "file",
+    b"\0": "file",
+    b"5": "directory",
+    b"2": "symlink",
+}
+_SPECIAL = {
+    b"1": "a hard link",
+    b"3": "a device",
+    b"4": "a device",
+    b"6": "a fifo",
+    b"7": "a special file",
+    b"S": "a sparse file",
+}
 _KEYS = (b"path", b"linkpath", b"size", b"mtime")
 
 
