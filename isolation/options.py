@@ -1,9 +1,9 @@
 """What an operator chose, as far as it shapes a run's objects. Frozen; the launcher's settings produce it."""
 
 import ipaddress
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 Frozen = ConfigDict(frozen=True, extra="forbid")
 
@@ -59,8 +59,9 @@ class HostAlias(BaseModel):
 
 
 class EgressRule(BaseModel):
-    """One destination an egress profile opens: pods by selectors (of the run's namespace, unless another is selected),
-    or a CIDR; one port.
+    """One destination that an egress profile opens: pods by selectors, or a CIDR; and one port.
+
+    Pods are of the run's namespace unless another is selected.
     """
 
     model_config = Frozen
@@ -100,19 +101,19 @@ class ClosedTarget(BaseModel):
 class Allowance(BaseModel):
     """A reviewed difference that attestation lets through: exact JSON path, and exact value or prefix.
 
-    ``value`` is the stored value; ``null`` means that the cluster removes what is there. ``prefix`` is the beginning of a
-    stored string; for an image the digest must still be the one that was sent.
+    ``value`` is the stored value. ``prefix`` is the beginning of a stored string; an image must still have the digest
+    that was sent. What the cluster takes away can never be allowed.
     """
 
     model_config = Frozen
     path: Annotated[str, Field(pattern=r"^\$.")]
-    value: Any = None
+    value: JsonValue = None
     prefix: Annotated[str, Field(min_length=1)] | None = None
     reason: Annotated[str, Field(min_length=1)]
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
-        if ("value" in self.model_fields_set) == (self.prefix is not None):
+        if (self.value is None) == (self.prefix is None):
             raise ValueError("give either value or prefix")
         return self
 

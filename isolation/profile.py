@@ -14,10 +14,10 @@ PlatformName = Literal["generic", "gke-autopilot"]
 
 @dataclass(frozen=True)
 class Added:
-    """Something that a platform adds to every pod, and that attestation lets pass: nothing but this, and only as an addition.
+    """Something that a platform adds to every pod. Attestation lets nothing but this pass, and only as an addition.
 
-    ``parent`` is the path of the map or list it is added to. In a map ``prefix`` is how the added member's name begins; in a
-    list, or when ``parent`` itself is added, ``value`` is the whole of it.
+    ``parent`` is the path of the map or list it is added to. In a map ``prefix`` is how the added member's name begins;
+    in a list, or when ``parent`` itself is added, ``value`` is the whole of it.
     """
 
     parent: str
@@ -27,7 +27,7 @@ class Added:
 
 @dataclass(frozen=True)
 class Platform:
-    """A kind of cluster that has its own ideas about a pod's resources. Amounts are per container unless said otherwise."""
+    """A kind of cluster with its own ideas about resources. Amounts are per container unless said otherwise."""
 
     name: PlatformName
     cpu_floor: int = 1
@@ -89,7 +89,7 @@ PLATFORMS: Mapping[str, Platform] = MappingProxyType({p.name: p for p in (GENERI
 
 
 def conformed(platform: Platform, asked: Shares) -> Shares:
-    """All containers' shares as the platform wants them. Raises SpecInvalid when the pod's disk is beyond the platform."""
+    """All shares as the platform wants them. Raises SpecInvalid when the pod's disk is beyond the platform."""
     fitted = Shares(
         prover=platform.conform(asked.prover),
         gate=platform.conform(asked.gate),

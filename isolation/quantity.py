@@ -1,6 +1,7 @@
 """Kubernetes quantities: read exactly, written in the API server's own spelling. Nothing is rounded.
 
-A quantity is a decimal number with a decimal exponent, an SI suffix (``n u m k M G T P E``) or a binary one (``Ki`` … ``Ei``).
+A quantity is a decimal number with a decimal exponent, an SI suffix (``n u m k M G T P E``) or a binary one
+(``Ki`` … ``Ei``).
 """
 
 import re

@@ -1,10 +1,11 @@
-"""How much each container gets, in one place, with the reasons. Limits equal requests everywhere, so that a run's promise of
-resources is kept and a quota on limits is satisfied.
+"""How much each container gets, in one place, with the reasons.
 
-Disk is accounted twice by the kubelet: a container's own logs (root file systems are read-only) against the container's limit,
-and logs and volumes together against the sum of the limits. The storage volume's share is put on the keeper, which writes
-nothing else: then each log is held to its container's own limit, the volume to its sizeLimit, and the sum, being larger than
-all of them, never evicts a pod before one of these has spoken.
+Limits equal requests everywhere, so that a run gets what it was promised and a quota on limits is satisfied.
+
+Disk is accounted twice by the kubelet: a container's own logs (root file systems are read-only) against the container's
+limit, and logs and volumes together against the sum of the limits. The storage volume's share is put on the keeper, which
+writes nothing else: then each log is held to its container's own limit, the volume to its sizeLimit, and the sum, being
+larger than all of them, never evicts a pod before one of these has spoken.
 """
 
 from dataclasses import dataclass
@@ -38,18 +39,20 @@ class Shares:
 
 
 PROVER = Share(100, 64, 64)
-"""At less than 100m Python starts too slowly for a proof. 64 MiB holds an interpreter and a few dozen sockets. Its log is a
-line of some hundred bytes per round, at worst four a second, and is rotated by the kubelet at 10 MiB."""
+"""At less than 100m Python starts too slowly for a proof. 64 MiB holds an interpreter and a few dozen sockets. Its log is
+a line of some hundred bytes per round, at worst four a second, and is rotated by the kubelet at 10 MiB.
+"""
 
 KEEPER_MILLICORES = 50
 """At 10m the runtime's own start in the container is throttled by two seconds, and the worker waits for it."""
 KEEPER_MEMORY_MIB = 128
-"""The sender of the results runs here: an interpreter, an archive's index of 100,000 entries, and few MiB of buffers."""
+"""The sender of the results runs here: an interpreter, an index of 100,000 entries, and a few MiB of buffers."""
 KEEPER_LOG_MIB = 64
 
 WORKER_LOG_MIB = 128
-"""The kubelet looks every ten seconds and rotates at 10 MiB: a burst between two looks must fit. A worker that logs faster
-than that is evicted by its own limit."""
+"""The kubelet looks every ten seconds and rotates at 10 MiB: a burst between two looks must fit. A worker that logs
+faster than that is evicted by its own limit.
+"""
 
 MEMORY_VOLUME_MIB = (16, 64)
 """Least and most of /tmp and of home. They count against the worker's memory."""

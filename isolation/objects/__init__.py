@@ -1,7 +1,7 @@
 """Builders of every object that we create: plain JSON-shaped dicts, from values alone.
 
-Each manifest says every default explicitly and in the API server's own spelling, so that what is stored differs from what
-was sent by the server's own metadata only.
+Each manifest says every default explicitly and in the API server's own spelling, so that what is stored differs from
+what was sent by the server's own metadata only.
 """
 
 from isolation.objects.owner import Owner

@@ -36,8 +36,10 @@ def build_canary(
     bound_seconds: float = 60,
     idle_seconds: float = 300,
 ) -> Json:
-    """One canary. ``targets`` are the addresses that must be closed (the operator's, unless given); ``latency_targets`` the open
-    canary's addresses, for the policed one; ``owner`` the preflight's ConfigMap.
+    """One canary.
+
+    ``targets`` are the addresses that must be closed (the operator's, unless given); ``latency_targets`` the open canary's
+    addresses, for the policed one; ``owner`` the preflight's ConfigMap.
     """
     config = programs.CanaryConfig(
         mode=kind,
@@ -57,8 +59,9 @@ def build_canary(
 
 
 def build_canary_policy(options: IsolationOptions, *, suffix: str, kind: CanaryKind, pod: Owner) -> Json:
-    """The canary's own policy, owned by it: a run's for the policed one; all open for the other, so that it works in a namespace
-    that denies by default.
+    """The canary's own policy, owned by it.
+
+    A run's for the policed one; all open for the other, so that it works in a namespace that denies by default.
     """
     selected = labels.canary_selector(suffix, kind)
     if kind == "open":

@@ -19,7 +19,7 @@ def container(
     uid: int | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """One confined container. ``uid`` only where it differs from the pod's; lists that are empty are left out, as the server does."""
+    """One confined container. ``uid`` only where it differs from the pod's; empty lists are left out, as the server does."""
     built: dict[str, Any] = {
         "name": name,
         "image": image,
@@ -56,7 +56,7 @@ def confinement(uid: int | None) -> dict[str, Any]:
 
 
 def variable(name: str, value: str) -> dict[str, Any]:
-    """An environment variable. The server drops an empty value; ``$`` is doubled, since the kubelet would expand ``$(NAME)``."""
+    """An environment variable with a literal value; the server drops an empty one."""
     return {"name": name, "value": literal(value)} if value else {"name": name}
 
 

@@ -16,8 +16,8 @@ class Owner:
     def reference(self, *, controller: bool = False) -> dict[str, Any]:
         """Return the entry for ``metadata.ownerReferences``.
 
-        It never blocks the owner's deletion: that would need a right on the owner's finalizers. ``controller`` makes a pod
-        one that is managed, which drains and autoscalers treat as such.
+        It never blocks the owner's deletion: that would need a right on the owner's finalizers. ``controller`` makes a
+        pod a managed one in the eyes of drains and autoscalers.
         """
         reference: dict[str, Any] = {
             "apiVersion": self.api_version,

@@ -1,7 +1,7 @@
 """The run's pod: prover and gate first, then keeper and worker.
 
-The kubelet creates regular containers only after every init container has done its part: ``prover`` (a native sidecar) has
-started, and ``gate`` has exited 0. So nothing of the worker's image exists on the node before the gate opens.
+The kubelet creates regular containers only after every init container has done its part: ``prover`` (a native sidecar)
+has started, and ``gate`` has exited 0. So nothing of the worker's image exists on the node before the gate opens.
 """
 
 from collections.abc import Mapping
@@ -49,8 +49,8 @@ def build_pod(
 ) -> Json:
     """The canonical pod of a run, owned by its record.
 
-    ``witness_ips`` are the witness's ClusterIPs by address family; ``secret`` is the name of the run's Secret when the spec
-    names a capability. Raises SpecInvalid when the egress profile is unknown or the platform has no room for the disk.
+    ``witness_ips`` are the witness's ClusterIPs by address family; ``secret`` is the name of the run's Secret when the
+    spec names a capability. Raises SpecInvalid when the egress profile is unknown or the platform has no room for the disk.
     """
     egress = egress_profile(spec, options)
     shares = conformed(PLATFORMS[options.platform], resources.shares(spec))
@@ -158,8 +158,9 @@ def _worker(spec: JobSpec, options: IsolationOptions, shares: Shares, secret: st
 
 
 def _working_directory(spec: JobSpec) -> Json:
-    """A command of the caller's starts in the workspace. An image's own entrypoint may be a path relative to the image's own
-    directory, so that one is left alone.
+    """A command of the caller's starts in the workspace.
+
+    An image's own entrypoint may be a path relative to the image's own directory, so that one is left alone.
     """
     return {"workingDir": WORKSPACE_PATH} if spec.command else {}
 
@@ -191,8 +192,8 @@ def _worker_mounts() -> list[Json]:
 def _isolation_probe(health_port: int) -> Json:
     """The kubelet ends a worker whose prover says that isolation was lost, with no launcher alive.
 
-    Three failures, because the prover is away for up to 1.5 s when it restarts; one second of grace, because what is killed
-    is no longer isolated.
+    Three failures, because the prover is away for up to 1.5 s when it restarts; one second of grace, because what is
+    killed is no longer isolated.
     """
     return {
         "failureThreshold": 3,

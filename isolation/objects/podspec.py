@@ -15,8 +15,8 @@ _TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 def pod_spec(options: IsolationOptions, egress: EgressProfile, *, deadline_seconds: int) -> dict[str, Any]:
     """A pod's spec without containers and volumes, every default said.
 
-    ``deadline_seconds`` is a backstop only. Numeric priority and preemption policy are left to a named priority class: the
-    server refuses others than the class's own, and only it knows them.
+    ``deadline_seconds`` is a backstop only. Numeric priority and preemption policy are left to a named priority class:
+    the server refuses others than the class's own, and only it knows them.
     """
     spec: dict[str, Any] = {
         "activeDeadlineSeconds": deadline_seconds,

@@ -1,7 +1,7 @@
-"""The run's NetworkPolicy: nothing comes in, and nothing goes out but to the witness's control port and what the profile opens.
+"""The run's NetworkPolicy: nothing comes in; out it goes to the witness's control port and what the profile opens.
 
-Both policy types are always said: without them an empty egress list is stored as a policy for ingress only, and leaves the
-way out open. An empty ingress list is left out, as the server does; the type alone closes that direction.
+Both policy types are always said: without them an empty egress list is stored as a policy for ingress only, and leaves
+the way out open. An empty ingress list is left out, as the server does; the type alone closes that direction.
 """
 
 from typing import Any, Literal
@@ -23,8 +23,10 @@ _CLUSTER_DNS: Json = {
 
 
 def build_policy(spec: JobSpec, options: IsolationOptions, *, pod: Owner | None) -> Json:
-    """The policy that guards a run: its own, owned by its pod, or (scope ``shared``) that of all runs with its profile, owned by
-    nobody. Raises SpecInvalid when the egress profile is unknown, ValueError when scope ``run`` has no pod.
+    """The policy that guards a run: its own, owned by its pod, or (scope ``shared``) that of all runs with its profile.
+
+    A shared one is owned by nobody. Raises SpecInvalid when the egress profile is unknown, ValueError when scope ``run``
+    has no pod.
     """
     profile = egress_profile(spec, options)
     body = deny_all_but(selector(spec, options), egress_rules(profile, options))
@@ -82,7 +84,7 @@ def deny_all_but(selected: dict[str, str], egress: list[Json], ingress: list[Jso
 
 
 def egress_rules(profile: EgressProfile, options: IsolationOptions) -> list[Json]:
-    """What a run may reach: the witness's control port, the profile's rules in their order, cluster DNS where allowed."""
+    """What a run may reach: the witness's control port, the profile's rules in order, cluster DNS where allowed."""
     witness: Json = {"podSelector": {"matchLabels": labels.witness_selector()}}
     rules = [_rule(witness, options.control_port)]
     rules.extend(_rule(_destination(rule), rule.port, rule.protocol) for rule in profile.rules)

@@ -1,4 +1,4 @@
-"""The run's Secret: the one value that the worker gets and nobody else sees. It is written once, and never read back."""
+"""The run's Secret: the one value that the worker gets and nobody else sees. Written once, and never read back."""
 
 import base64
 from typing import Any

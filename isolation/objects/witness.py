@@ -18,7 +18,7 @@ _RESOURCES: Json = {
     "limits": {"cpu": "500m", "ephemeral-storage": "64Mi", "memory": "96Mi"},
     "requests": {"cpu": "50m", "ephemeral-storage": "64Mi", "memory": "96Mi"},
 }
-"""A few connections a second need almost nothing. The limit leaves room for refusing a flood, which must starve no other run."""
+"""A few connections a second need almost nothing. The limit leaves room for refusing a flood that must starve no run."""
 
 
 def witness(options: IsolationOptions) -> list[Json]:
@@ -100,7 +100,10 @@ def _pod_spec(options: IsolationOptions) -> Json:
 
 
 def _container(options: IsolationOptions) -> Json:
-    """Ready when the control port answers; started again when the deny port does not, since silence there must come from policies."""
+    """Ready when the control port answers; started again when the deny port does not.
+
+    Silence on the deny port must come from policies, never from the witness.
+    """
     config = programs.WitnessConfig(control_port=options.control_port, deny_port=options.deny_port)
     command, args = programs.pod_command("witness", config)
     return {
