@@ -129,7 +129,9 @@ class Reaper:
             for body in listed:
                 key = _key(kind, str(body["metadata"]["name"]))
                 if key is not None:
-                    groups[key].append((Found.of(kind, body), body))
+                    groups[key].append(
+                        (Found.of(kind, body), {"metadata": body["metadata"]} | _record_data(kind, body))
+                    )
         return [_group(name, token, members) for (name, token), members in sorted(groups.items(), key=_by_name)]
 
     async def _treat(self, group: _Group, report: Report, *, dry_run: bool) -> None:
@@ -215,6 +217,11 @@ def _key(kind: Kind, name: str) -> tuple[str, str | None] | None:
     if _CANARY.fullmatch(name) or (kind is Kind.CONFIG_MAP and _PREFLIGHT.fullmatch(name)):
         return name, None
     return None
+
+
+def _record_data(kind: Kind, body: Json) -> Json:
+    """Let go of everything but records: a Secret's value is not to be held for longer than its list took."""
+    return {"data": body.get("data")} if kind is Kind.CONFIG_MAP else {}
 
 
 def _group(name: str, token: str | None, members: Sequence[tuple[Found, Json]]) -> _Group:

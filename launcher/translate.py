@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from launcher.cluster.errors import (
     ClusterError,
     Conflict,
+    Misconfigured,
     NotFound,
     Refused,
 )
@@ -69,6 +70,8 @@ def from_cluster(error: ClusterError, stage: str | None = None) -> PodgateError:
         return PodgateError("access_denied", f"not there, or the namespace is not: {error}", stage=stage)
     if isinstance(error, Conflict):
         return PodgateError("record_conflict", f"another write came first: {error}", stage=stage)
+    if isinstance(error, Misconfigured):
+        return PodgateError("setting_invalid", f"no cluster could be chosen: {error}", stage=stage)
     return PodgateError("cluster_unreachable", f"the API server did not do it in time: {error}", stage=stage)
 
 
