@@ -96,6 +96,14 @@ async def test_a_pod_made_after_the_removal_goes_at_once(cluster, store, reaper)
     assert whys((await reaper.reap()).deleted) == {("Pod", "its run was removed")}
 
 
+async def test_a_pod_of_an_earlier_record_of_the_name_has_the_grace_age(cluster, store, reaper):
+    await run_in(store, Phase.REMOVED)
+    cluster.pod(record_uid="an-earlier-record")
+    assert whys((await reaper.reap()).deleted) == set()
+    cluster.later(seconds=900)
+    assert whys((await reaper.reap()).deleted) == {("Pod", "its record is missing")}
+
+
 async def test_a_policy_stays_while_its_pod_is_being_deleted(cluster, store, reaper):
     stored = await run_in(store, Phase.REMOVED)
     cluster.pod(record_uid=stored.uid)

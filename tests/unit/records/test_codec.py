@@ -85,6 +85,11 @@ def test_what_is_not_one_json_object_is_invalid(text):
         decode(text)
 
 
+def test_a_record_that_says_a_field_twice_is_invalid(fresh):
+    with pytest.raises(RecordInvalid):
+        decode(encode(fresh).decode().replace('"diskMb":2048', '"diskMb":1,"diskMb":2048'))
+
+
 def test_an_error_names_the_field_and_not_its_value(fresh, naming):
     with pytest.raises(RecordInvalid) as caught:
         from_object(rewritten(stored(fresh, naming), diskMb="hush"), naming)
