@@ -43,17 +43,24 @@ follow (exec into ``gate``; stdin carries the marker)
     {"marker": "written"}. Ends when stdin ends, or with its container.
 
 receive (exec into ``gate``; stdin carries the archive)
-    argv config {"epoch": N, "maxBytes": N, "maxEntries": N, "root": "/run/podgate", "chunk": …}. stdin: 8-byte big-endian length of the archive, then the
-    archive (tar, POSIX pax) in any frames, then 32 bytes SHA-256. Acknowledges every 4 MiB with {"received": N}; ends with one line
-    {"ok": true, "bytes": N, "sha256": "…", "entries": N} or {"ok": false, "code": "seed_failed", "message": "…"}; after an error it drains stdin.
-    A receiver of a higher epoch ends lower ones.
+    argv config {"epoch": N, "maxBytes": N (content), "maxEntries": N, "root": "/run/podgate"}. stdin: 8-byte big-endian length of the
+    archive, then the archive (tar, POSIX pax; ``workspace/…`` and ``input/…``) in any frames, then 32 bytes SHA-256 of it. Acknowledges
+    with {"received": N} after every 4 MiB, and at the latest 2 s after the last line while bytes come. Ends with one line {"ok": true,
+    "bytes": N, "sha256": "…", "entries": N} (archive bytes, and all entries), or {"ok": false, "code": "seed_failed" | "launch_superseded",
+    "message": "…"}; after an error it drains stdin, by count. A receiver of the same or a higher epoch ends others (flock on
+    .receiver, which holds the pid; SIGTERM, then SIGKILL); one of a lower epoch than .epoch is refused at its start and
+    again before the rename. What is not put in place stays in seed-<epoch> until the next receiver clears it.
+    Nothing is synced: the seed lives as long as its node's memory does, and a sync would wait for every other pod's writes.
 
 send (exec into ``keeper``)
-    argv config {"root": "/run/podgate/current", "what": "workspace" | "result", "excludeNames": [...], "excludePaths": [...], "maxBytes": N}.
-    stdout for workspace: one JSON line {"ok": true, "excluded": [relative paths of dropped directories]}, then frames of
-    4-byte big-endian length + bytes (tar), a frame of length 0, then one JSON line {"ok", "bytes", "sha256", "entries"}. For result:
-    one JSON line {"ok": true, "present": bool, "bytes": N, "sha256": "…", "content": "<base64>"} (content absent when larger than maxBytes).
-    It runs with stdin attached and ends when stdin ends.
+    argv config {"root": "/run/podgate/current", "what": "workspace" | "result", "maxBytes": N, and for workspace "maxEntries": N,
+    "excludeNames": [directories and links of these names, at any depth], "excludePaths": [relative paths]}. stdout for workspace: one JSON
+    line {"ok": true}, then frames of 4-byte big-endian length + bytes (tar, paths relative to the workspace; at most 256 KiB), a frame of
+    length 0, then one JSON line {"ok": true, "bytes": N, "sha256": "…", "entries": N, "excluded": [at most 1,000 relative paths of dropped
+    directories], "dropped": how many there were} or {"ok": false, "code": "collect_failed" | "extract_*", "message": "…"}. For result: one
+    JSON line {"ok": true, "present": bool, "bytes": N, "sha256": "…", "content": "<base64>"} (sha256 and content absent when larger than
+    maxBytes) or {"ok": false, "code": "result_invalid" | "collect_failed", "message": "…"}. It owns the worker's files, so modes without a
+    read bit are opened up first. It runs with stdin attached and ends when stdin ends.
 
 witness (its own Deployment)
     control port and deny port; see its own docstring. canary: the preflight's probe, one JSON object on stdout.

@@ -5,6 +5,8 @@ One buffer of 1 MiB is all the memory a transfer takes. Nothing is followed: dir
 following links, files are made exclusively, so an entry can neither leave its directory nor replace another.
 """
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import hashlib
@@ -14,10 +16,16 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterator, List, Optional, Tuple
+
 BLOCK = 512
 BUFFER_BYTES = 1 << 20
 ACK_BYTES = 4 << 20
 ACK_SECONDS = 2.0
+POLITE_SECONDS = 1.0
+END_SECONDS = 10.0
 TRAILER = 32
 EXTENDED_LIMIT = 64 << 10
 HEADER = {b"0": "file", b"5": "directory", b"2": "symlink"}
@@ -29,12 +37,12 @@ LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class Refused(Exception):
     """What arrived is not taken. ``code`` is the launcher's own."""
 
-    def __init__(self, message, code="seed_failed"):
+    def __init__(self, message: str, code: str = "seed_failed") -> None:
         super().__init__(message)
         self.code = code
 
 
-def say(**line):
+def say(**line: Any) -> None:
     """Write one JSON line to stdout, whole."""
     os.write(1, json.dumps(line).encode() + b"\n")
 
@@ -42,18 +50,18 @@ def say(**line):
 class Source:
     """Stdin by count: a section is opened with its length, and nothing beyond it is ever read."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.view = memoryview(bytearray(BUFFER_BYTES))
         self.start = self.end = self.left = self.behind = self.received = self.said = 0
         self.said_at = time.monotonic()
         self.digest = hashlib.sha256()
 
-    def section(self, length, behind=0):
+    def section(self, length: int, behind: int = 0) -> None:
         """Begin to read the next ``length`` bytes, with a digest of their own; ``behind`` more will come after them."""
         self.left, self.behind, self.received, self.said = length, behind, 0, 0
         self.digest = hashlib.sha256()
 
-    def refill(self):
+    def refill(self) -> None:
         """Read once; an end of stdin inside a section is a cut."""
         if not self.left:
             raise Refused("the archive goes beyond its own length")
@@ -66,14 +74,14 @@ class Source:
         self.start, self.end = 0, got
         self.acknowledge()
 
-    def acknowledge(self):
+    def acknowledge(self) -> None:
         """Tell the sender how far we are: often enough for a deadline, seldom enough to cost nothing."""
         now = time.monotonic()
         if self.received - self.said >= ACK_BYTES or now - self.said_at >= ACK_SECONDS:
             self.said, self.said_at = self.received, now
             say(received=self.received)
 
-    def some(self, limit):
+    def some(self, limit: int) -> memoryview:
         """Return a view of 1 to ``limit`` bytes; valid until the next call."""
         if self.start == self.end:
             self.refill()
@@ -82,14 +90,14 @@ class Source:
         self.start = stop
         return piece
 
-    def exactly(self, length):
+    def exactly(self, length: int) -> bytes:
         """Return ``length`` bytes as a value of their own; only for short things."""
         parts = bytearray()
         while len(parts) < length:
             parts += self.some(length - len(parts))
         return bytes(parts)
 
-    def drain(self):
+    def drain(self) -> None:
         """Swallow the rest: a process that leaves much of its stdin unread makes the exec hang."""
         left = self.left + self.behind
         while left > 0:
@@ -99,7 +107,7 @@ class Source:
             left -= got
 
 
-def octal(field):
+def octal(field: bytes) -> int:
     """Return the number of a header field; base-256 and rubbish are refused."""
     digits = field.split(b"\0", 1)[0].strip()
     if not digits:
@@ -109,17 +117,17 @@ def octal(field):
     return int(digits, 8)
 
 
-def text(field):
+def text(field: bytes) -> bytes:
     """Return a string field up to its first NUL."""
     return field.split(b"\0", 1)[0]
 
 
-def padded(size):
+def padded(size: int) -> int:
     """Return how far the next header is behind ``size`` bytes of content."""
     return -(-size // BLOCK) * BLOCK
 
 
-def extended(body):
+def extended(body: bytes) -> Dict[bytes, bytes]:
     """Return the records of an extended header, bytes to bytes."""
     found = {}
     while body and body[0]:
@@ -134,16 +142,16 @@ def extended(body):
     return found
 
 
-def checked(block):
+def checked(block: bytes) -> bytes:
     """Refuse a header whose checksum is wrong."""
     if octal(block[148:156]) != sum(block) - sum(block[148:156]) + 8 * 32:
         raise Refused("a damaged header")
     return block
 
 
-def entries(source):
+def entries(source: Source) -> Iterator[Tuple[str, bytes, int, int, int, bytes]]:
     """Yield (kind, path, mode, size, mtime, target); the caller reads the content before it goes on."""
-    more = {}
+    more: Dict[bytes, bytes] = {}
     while True:
         block = source.exactly(BLOCK)
         if not block.strip(b"\0"):
@@ -163,7 +171,7 @@ def entries(source):
             raise Refused("bytes behind the archive's end")
 
 
-def split(path):
+def split(path: bytes) -> List[bytes]:
     """Return a path's parts; refuse what could lead anywhere but down."""
     parts = path.rstrip(b"/").split(b"/")
     if any(part in (b"", b".", b"..") for part in parts) or parts[0] not in AREAS[:2]:
@@ -171,7 +179,7 @@ def split(path):
     return parts
 
 
-def inside(parts, target):
+def inside(parts: List[bytes], target: bytes) -> bool:
     """Tell whether a link's text stays below its area, read as text."""
     depth = len(parts) - 2
     for part in target.split(b"/"):
@@ -184,11 +192,12 @@ def inside(parts, target):
 class Tree:
     """Makes entries below one directory. Holds two descriptors: the root and the directory last used."""
 
-    def __init__(self, root):
+    def __init__(self, root: str) -> None:
         self.root = os.open(root, LOOK)
-        self.at, self.fd = [], os.dup(self.root)
+        self.at: List[bytes] = []
+        self.fd = os.dup(self.root)
 
-    def directory(self, parts):
+    def directory(self, parts: List[bytes]) -> int:
         """Return a descriptor of an existing directory, reached without following anything."""
         if parts != self.at:
             fd = os.dup(self.root)
@@ -200,53 +209,56 @@ class Tree:
             self.at, self.fd = parts, fd
         return self.fd
 
-    def make(self, kind, parts, mode, mtime, target, size, source):
+    def make(self, entry: Tuple[str, bytes, int, int, int, bytes], source: Source) -> None:
         """Make one entry, and read its content."""
+        kind, path, mode, size, mtime, target = entry
+        parts = split(path)
         above = self.directory(parts[:-1])
         if kind == "directory":
-            if len(parts) > 1:
+            if len(parts) > 1:  # the areas themselves are there, 2770
                 os.mkdir(parts[-1], 0o755, dir_fd=above)
         elif kind == "symlink":
             if not inside(parts, target):
-                raise Refused("a link that leads outside: %r" % b"/".join(parts)[:200])
+                raise Refused("a link that leads outside: %r" % path[:200])
             os.symlink(target, parts[-1], dir_fd=above)
         else:
-            self.file(above, parts[-1], 0o755 if mode & 0o100 else 0o644, mtime, size, source)
-
-    def file(self, above, name, mode, mtime, size, source):
-        """Write one file from the stream."""
-        fd = os.open(name, MAKE, mode, dir_fd=above)
-        try:
-            left = size
-            while left:
-                piece = source.some(left)
-                left -= len(piece)
-                while len(piece):
-                    piece = piece[os.write(fd, piece) :]
-            os.utime(fd, (mtime, mtime))
-        finally:
-            os.close(fd)
+            fd = os.open(parts[-1], MAKE, 0o755 if mode & 0o100 else 0o644, dir_fd=above)
+            try:
+                fill(fd, size, source)
+                os.utime(fd, (mtime, mtime))
+            finally:
+                os.close(fd)
 
 
-def extract(config, source, root):
+def fill(fd: int, size: int, source: Source) -> None:
+    """Write one file's content from the stream."""
+    while size:
+        piece = source.some(size)
+        size -= len(piece)
+        while len(piece):
+            piece = piece[os.write(fd, piece) :]
+
+
+def extract(config: Dict[str, Any], source: Source, root: str) -> int:
     """Make every entry below ``root``; return how many there were. Limits are checked before anything is written."""
     tree, count, room = Tree(root), 0, config["maxBytes"]
-    for kind, path, mode, size, mtime, target in entries(source):
+    for entry in entries(source):
+        kind, path, size = entry[0], entry[1], entry[3]
         count += 1
         room -= size
         if count > config["maxEntries"] or room < 0 or (size and kind != "file"):
             raise Refused("more than the limits allow at %r" % path[:200])
         try:
-            tree.make(kind, split(path), mode, mtime, target, size, source)
+            tree.make(entry, source)
         except OSError as error:
-            raise Refused("%r: %s" % (path[:200], os.strerror(error.errno))) from error
+            raise Refused("%r: %s" % (path[:200], os.strerror(error.errno or errno.EIO))) from error
         pad = padded(size) - size
         if pad:
             source.exactly(pad)
     return count
 
 
-def locked(path, flags=fcntl.LOCK_EX):
+def locked(path: str, flags: int = fcntl.LOCK_EX) -> int:
     """Open and lock a file; the lock goes with the descriptor."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -257,37 +269,33 @@ def locked(path, flags=fcntl.LOCK_EX):
     return fd
 
 
-def superseded(_signal, _frame):
+def superseded(_number: int, _frame: object) -> None:
     """End at once: a receiver of a newer epoch asked for it. It holds the lock, so no rename of ours is under way."""
     say(ok=False, code="launch_superseded", message="a receiver of a newer epoch took over")
     os._exit(1)
 
 
-def alone(root):
+def alone(root: str) -> int:
     """End every other receiver and hold the file that says who receives. Called under the lock."""
     path = os.path.join(root, ".receiver")
-    for how, patience in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 10.0), (None, 0.0)):
-        until = time.monotonic() + patience
-        while True:
-            try:
-                fd = locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                pass
-            else:
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, b"%d" % os.getpid(), 0)
-                return fd
-            if how is None:
-                break
-            end_holder(path, how)
-            if time.monotonic() >= until:
-                break
-            time.sleep(0.01)
-    raise Refused("another receiver does not end")
+    started = time.monotonic()
+    while True:
+        try:
+            fd = locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = time.monotonic() - started
+            if waited > END_SECONDS:
+                raise Refused("another receiver does not end") from None
+            end_holder(path, signal.SIGTERM if waited < POLITE_SECONDS else signal.SIGKILL)
+            time.sleep(0.02)
+        else:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, b"%d" % os.getpid(), 0)
+            return fd
 
 
-def end_holder(path, how):
-    """Signal the process that holds the file; it writes its number under the same lock that we hold, so it is the right one."""
+def end_holder(path: str, how: int) -> None:
+    """Signal the process that holds the file. It wrote its number under the lock that we hold now, so it is the right one."""
     with open(path, "rb") as file:
         holder = file.read(20)
     if holder.isdigit():
@@ -297,7 +305,7 @@ def end_holder(path, how):
             pass
 
 
-def seen(root):
+def seen(root: str) -> int:
     """Return the highest epoch that any receiver had."""
     try:
         with open(os.path.join(root, ".epoch"), "rb") as file:
@@ -306,14 +314,15 @@ def seen(root):
         return 0
 
 
-def replace(path, body):
+def replace(path: str, body: bytes) -> None:
     """Write a small file whole, or leave what was there."""
-    with open(path + ".new", "wb") as file:
+    made = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    with open(made, "wb") as file:
         file.write(body)
     os.rename(path + ".new", path)
 
 
-def clear(path):
+def clear(path: str) -> None:
     """Remove a tree without following anything."""
     try:
         for _, directories, files, fd in os.fwalk(path, topdown=False):
@@ -329,8 +338,8 @@ def clear(path):
         pass
 
 
-def begin(config):
-    """Take over under the lock: fence lower epochs, end their receivers, and make a clean directory. Return it with the held file."""
+def begin(config: Dict[str, Any]) -> Tuple[str, int]:
+    """Take over under the lock: fence lower epochs, end their receivers, make a clean directory. Return it, and the held file."""
     root, epoch = config["root"], config["epoch"]
     lock = locked(os.path.join(root, ".lock"))
     try:
@@ -351,7 +360,7 @@ def begin(config):
         os.close(lock)
 
 
-def place(config, mine):
+def place(config: Dict[str, Any], mine: str) -> None:
     """Put the seed in place by rename, unless a newer epoch has begun meanwhile."""
     root = config["root"]
     lock = locked(os.path.join(root, ".lock"))
@@ -370,7 +379,7 @@ def place(config, mine):
         os.close(lock)
 
 
-def receive(config, source):
+def receive(config: Dict[str, Any], source: Source) -> Dict[str, Any]:
     """Take one archive; return what the last line says."""
     mine, _held = begin(config)
     count = extract(config, source, mine)
@@ -384,7 +393,7 @@ def receive(config, source):
     return {"ok": True, "bytes": length, "sha256": digest, "entries": count}
 
 
-def widen():
+def widen() -> None:
     """Make stdin's pipe as large as it may be: fewer, larger reads."""
     try:
         fcntl.fcntl(0, 1031, BUFFER_BYTES)  # F_SETPIPE_SZ, which the module names only from 3.10 on
@@ -392,7 +401,7 @@ def widen():
         pass
 
 
-def main():
+def main() -> int:
     """Run one transfer; the exit code only repeats what the last line said."""
     os.umask(0)
     widen()

@@ -5,7 +5,10 @@ the package's docstring. The worker has ended, but the tree is hostile all the s
 sent ends the transfer by name, and one buffer of 256 KiB is all the memory that content takes.
 """
 
+from __future__ import annotations
+
 import _thread
+import binascii
 import errno
 import fcntl
 import hashlib
@@ -13,6 +16,10 @@ import json
 import os
 import stat
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, NoReturn, Optional, Sequence, Tuple, Union
 
 BLOCK = 512
 BUFFER_BYTES = 256 << 10
@@ -28,22 +35,22 @@ BARE = getattr(os, "O_PATH", 0o10000000) | os.O_NOFOLLOW | os.O_CLOEXEC
 class Refused(Exception):
     """Something in the tree cannot be sent. ``code`` is the launcher's own."""
 
-    def __init__(self, code, message):
+    def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-def shown(path):
+def shown(path: bytes) -> str:
     """Return a path for a message: printable, and of bounded length."""
     return repr(path.decode("utf-8", "backslashreplace")[:200])
 
 
-def say(line):
+def say(line: Dict[str, Any]) -> None:
     """Write one JSON line to stdout, whole."""
     write([json.dumps(line).encode() + b"\n"])
 
 
-def write(pieces):
+def write(pieces: Sequence[Union[bytes, memoryview]]) -> None:
     """Write all of a few pieces to stdout; a pipe may take them in parts."""
     views = [memoryview(piece) for piece in pieces]
     while views:
@@ -57,13 +64,13 @@ def write(pieces):
 class Frames:
     """The archive on its way out, in frames of at most 256 KiB, counted and hashed."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.buffer = bytearray(BUFFER_BYTES)
         self.view = memoryview(self.buffer)
         self.used = self.count = 0
         self.digest = hashlib.sha256()
 
-    def flush(self):
+    def flush(self) -> None:
         """Send what has gathered as one frame."""
         if self.used:
             frame = self.view[: self.used]
@@ -72,14 +79,14 @@ class Frames:
             self.count += self.used
             self.used = 0
 
-    def put(self, data):
+    def put(self, data: bytes) -> None:
         """Append a short piece."""
         if self.used + len(data) > BUFFER_BYTES:
             self.flush()
         self.view[self.used : self.used + len(data)] = data
         self.used += len(data)
 
-    def content(self, fd, size, path):
+    def content(self, fd: int, size: int, path: bytes) -> None:
         """Append exactly ``size`` bytes of a file, and padding."""
         left = size
         while left:
@@ -93,7 +100,7 @@ class Frames:
         self.put(b"\0" * (-size % BLOCK))
 
 
-def record(key, value):
+def record(key: bytes, value: bytes) -> bytes:
     """Return one record of an extended header; its length counts its own digits."""
     body = b" " + key + b"=" + value + b"\n"
     length = len(body)
@@ -102,7 +109,7 @@ def record(key, value):
     return b"%d" % length + body
 
 
-def block(name, flag, mode, size, mtime, target=b""):
+def block(name: bytes, flag: bytes, mode: int, size: int, mtime: int, target: bytes = b"") -> bytes:
     """Return one header block."""
     fields = b"%07o\0%07o\0%07o\0%011o\0%011o\0" % (mode, 0, 0, size, mtime)
     head = name.ljust(100, b"\0") + fields + b" " * 8 + flag + target.ljust(100, b"\0") + b"ustar\0" + b"00"
@@ -110,7 +117,7 @@ def block(name, flag, mode, size, mtime, target=b""):
     return head[:148] + b"%06o\0 " % sum(head) + head[156:]
 
 
-def header(path, flag, mode, size, mtime, target=b""):
+def header(path: bytes, flag: bytes, mode: int, size: int, mtime: float, target: bytes = b"") -> bytes:
     """Return an entry's header, with an extended one before it where a field is too small."""
     more = b""
     if len(path) > 100:
@@ -126,7 +133,7 @@ def header(path, flag, mode, size, mtime, target=b""):
     return block(b"extended", b"x", 0o644, len(more), 0) + more + b"\0" * (-len(more) % BLOCK) + plain
 
 
-def opened(name, flags, above):
+def opened(name: bytes, flags: int, above: int) -> int:
     """Open an entry; when its mode forbids that, give its owner (us) the right first."""
     try:
         return os.open(name, flags, dir_fd=above)
@@ -141,7 +148,7 @@ def opened(name, flags, above):
         return os.open(name, flags, dir_fd=above)
 
 
-def directory(name, above):
+def directory(name: bytes, above: int) -> int:
     """Open a directory that can be listed and searched."""
     fd = opened(name, LOOK, above)
     mode = os.fstat(fd).st_mode
@@ -153,16 +160,17 @@ def directory(name, above):
 class Sender:
     """Walks a tree from its root, one directory at a time, and sends each entry once."""
 
-    def __init__(self, config, frames):
+    def __init__(self, config: Dict[str, Any], frames: Frames) -> None:
         self.frames = frames
         self.names = {os.fsencode(name) for name in config["excludeNames"]}
         self.paths = {os.fsencode(path) for path in config["excludePaths"]}
         self.room, self.entries_left = config["maxBytes"], config["maxEntries"]
-        self.entries, self.excluded, self.dropped = 0, [], 0
+        self.entries = self.dropped = 0
+        self.excluded: List[str] = []
 
-    def tree(self, root):
+    def tree(self, root: int) -> None:
         """Send everything below ``root``."""
-        pending = [(b"", None)]
+        pending: List[Tuple[bytes, Optional[bytes]]] = [(b"", None)]
         while pending:
             above, name = pending.pop()
             path = join(above, name) if name is not None else b""
@@ -174,7 +182,7 @@ class Sender:
             finally:
                 os.close(fd)
 
-    def reach(self, root, path):
+    def reach(self, root: int, path: bytes) -> int:
         """Open a directory part by part, without following anything."""
         fd = os.dup(root)
         for part in path.split(b"/") if path else ():
@@ -185,7 +193,7 @@ class Sender:
             fd = below
         return fd
 
-    def listing(self, fd, path):
+    def listing(self, fd: int, path: bytes) -> List[bytes]:
         """Return a directory's names, as many as the limit leaves; more would not fit into the keeper's memory."""
         names = []
         with os.scandir(fd) as found:
@@ -196,7 +204,7 @@ class Sender:
                     raise Refused("extract_entry_limit", "more entries than the limit at %s" % shown(path))
         return names
 
-    def entry(self, above, name, path):
+    def entry(self, above: int, name: bytes, path: bytes) -> bool:
         """Send one entry; return whether it is a directory to go into."""
         if len(path) > PATH_BYTES or path.count(b"/") >= DEPTH:
             raise Refused("extract_name_too_long", "a path too long or too deep: %s" % shown(path))
@@ -215,8 +223,8 @@ class Sender:
             raise Refused("extract_special", "a device, fifo or socket: %s" % shown(path))
         return False
 
-    def excludes(self, name, path, mode):
-        """Tell whether the exclusions drop an entry; directories dropped are listed. A plain file is dropped by its path only."""
+    def excludes(self, name: bytes, path: bytes, mode: int) -> bool:
+        """Tell whether the exclusions drop an entry, and list dropped directories. A plain file goes by its path only."""
         if path not in self.paths and (name not in self.names or stat.S_ISREG(mode)):
             return False
         if stat.S_ISDIR(mode):
@@ -225,7 +233,7 @@ class Sender:
                 self.excluded.append(path.decode("utf-8", "backslashreplace"))
         return True
 
-    def file(self, above, name, path):
+    def file(self, above: int, name: bytes, path: bytes) -> None:
         """Send one regular file as it is now."""
         fd = opened(name, READ, above)
         try:
@@ -241,12 +249,12 @@ class Sender:
             os.close(fd)
 
 
-def join(above, name):
+def join(above: bytes, name: bytes) -> bytes:
     """Return a path below another; the root's is empty."""
     return above + b"/" + name if above else name
 
 
-def workspace(config):
+def workspace(config: Dict[str, Any]) -> Dict[str, Any]:
     """Send the workspace; return the last line."""
     frames = Frames()
     sender = Sender(config, frames)
@@ -256,7 +264,7 @@ def workspace(config):
         frames.put(b"\0" * (2 * BLOCK))
         frames.flush()
     except Refused as error:
-        answer = {"ok": False, "code": error.code, "message": str(error)}
+        answer: Dict[str, Any] = {"ok": False, "code": error.code, "message": str(error)}
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise
@@ -268,19 +276,17 @@ def workspace(config):
     return answer
 
 
-def reason(error):
+def reason(error: OSError) -> str:
     """Return what went wrong with which entry, without anything else."""
     name = error.filename if isinstance(error.filename, (bytes, str)) else b""
     return "%s: %s" % (shown(os.fsencode(name)), os.strerror(error.errno or errno.EIO))
 
 
-def result(config):
+def result(config: Dict[str, Any]) -> Dict[str, Any]:
     """Return the line that holds the result, or says that there is none."""
-    import base64
-
-    above = directory("output", os.open(config["root"], LOOK))
+    above = directory(b"output", os.open(config["root"], LOOK))
     try:
-        fd = opened("result.json", READ, above)
+        fd = opened(b"result.json", READ, above)
     except FileNotFoundError:
         return {"ok": True, "present": False, "bytes": 0, "sha256": hashlib.sha256().hexdigest(), "content": ""}
     now = os.fstat(fd)
@@ -298,11 +304,11 @@ def result(config):
         "present": True,
         "bytes": len(body),
         "sha256": digest,
-        "content": base64.b64encode(body).decode(),
+        "content": binascii.b2a_base64(body, newline=False).decode(),
     }
 
 
-def told(config):
+def told(config: Dict[str, Any]) -> Dict[str, Any]:
     """Return the result's line, also when it cannot be read."""
     try:
         return result(config)
@@ -313,7 +319,7 @@ def told(config):
         return {"ok": False, "code": code, "message": "output/result.json: " + os.strerror(error.errno or errno.EIO)}
 
 
-def leave_with_stdin():
+def leave_with_stdin() -> NoReturn:
     """End with stdin: a program that only writes gets no signal when its reader has gone, and would stay for ever."""
     while True:
         try:
@@ -324,7 +330,7 @@ def leave_with_stdin():
     os._exit(1)
 
 
-def main():
+def main() -> int:
     """Send what the config asks for."""
     config = json.loads(sys.argv[1])
     _thread.start_new_thread(leave_with_stdin, ())
