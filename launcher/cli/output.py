@@ -86,7 +86,8 @@ def workspace_json(workspace: Materialized) -> dict[str, Any]:
 
 def status_line(status: JobStatus) -> str:
     """One line for a person: state, reason, message."""
-    why = ": ".join(part for part in (status.reason, status.message) if part)
+    reason = None if status.reason == status.state else status.reason
+    why = ": ".join(part for part in (reason, status.message) if part)
     phase = "" if status.phase in (status.state, "active") else f" ({status.phase})"
     return f"{status.state}{phase}" + (f"  {why}" if why else "")
 

@@ -53,12 +53,12 @@ def test_later_sources_win(tmp_path):
         **BASE,
         "PODGATE_NAMESPACE": "from-env",
         "PODGATE_WITNESS": "from-env",
-        "PODGATE_PLATFORM": "gke-autopilot",
+        "PODGATE_ON_BLIND": "record",
     }
 
     options = load_settings(environ, config=file, flags={"namespace": "from-flag"}).isolation
 
-    assert (options.namespace, options.witness, options.platform) == ("from-flag", "from-file", "gke-autopilot")
+    assert (options.namespace, options.witness, options.on_blind) == ("from-flag", "from-file", "record")
 
 
 def test_the_file_may_be_named_by_the_environment(tmp_path):
@@ -126,6 +126,17 @@ def test_structures_are_json_in_the_environment():
     assert options.allowances[0].reason == "reviewed"
     assert options.egress_profiles["pods"].rules[0].pod_selector == {"a": "b"}
     assert (options.control_port, options.deny_port) == (9000, 9001)
+
+
+def test_an_allowance_for_something_taken_away_can_be_said_in_toml(tmp_path):
+    file = tmp_path / "podgate.toml"
+    file.write_text('[[allowances]]\npath = "$.metadata.labels.team"\nremoved = true\nreason = "reviewed"\n')
+
+    assert load_settings(BASE, config=file).isolation.allowances[0].value is None
+
+
+def test_a_rule_over_two_settings_names_them():
+    assert "runtime_class" in refused({"PODGATE_PLATFORM": "gke-autopilot"}).message
 
 
 def test_a_missing_trusted_image_says_how_to_give_one():
