@@ -1,8 +1,13 @@
 """The programs that run inside a run's pod, and how they speak with each other and with the launcher.
 
-Each program is one file, standard library only, Python 3.9 or later, and travels as text in the pod spec or in the argument
-vector of an exec: ``python3 -I -c <source> <config>`` where ``<config>`` is one canonical JSON object. Nothing here is imported
-by the launcher at run time; the text is read with :func:`source`.
+Each program is standard library only, Python 3.9 or later, and travels as text in the pod spec or in the argument vector of an
+exec: ``python3 -I -S -c <source> <config>`` where ``<config>`` is one canonical JSON object. Nothing here is imported by the
+launcher at run time; the text is read with :func:`source`. What programs share are parts (``wire loop probe standing serve
+exposure``): a program imports them like any module, and :func:`source` puts their text in the import's place. Prover and canary
+so make the very same rounds.
+
+Environment, from the downward API: ``PODGATE_POD_UID`` metadata.uid (prover, gate), ``PODGATE_POD_IPS`` status.podIPs and
+``PODGATE_HOST_IPS`` status.hostIPs (prover, canary).
 
 Directory layout on the run's storage volume, mounted at ``/run/podgate`` in gate and keeper::
 
@@ -17,30 +22,42 @@ The worker mounts ``current/workspace`` at /workspace, ``current/input`` read-on
 
 prover (container ``prover``, its own uid; config keys below are ``ProverConfig`` in isolation/objects/programs.py)
     PID 1 is a supervisor of few lines which holds the health port (SO_REUSEPORT, never listening) and restarts its child.
-    One JSON line per round on stdout. HTTP on the pod's health port, one request per connection:
+    JSON lines on stdout: {"prover": "started", "startId", …}, one {"round", "at", "family", "verdict", …} a round (a burst of 400,
+    then one in 5 s; ``unsaid`` counts the rest), {"released": true, "at"}, {"verdict", "at", "detail"} when the run is lost.
+    HTTP on the pod's health port, one request per connection:
 
-    GET /healthz   200 ``standing``… while nothing is lost, 503 with the verdict for good afterwards
+    GET /healthz   200 ``standing`` or ``waiting`` while nothing is lost, 503 with the verdict for good afterwards
     GET /state     200, one JSON object: {"startId": 32 hex, "verdict": null | "open" | "intercepted" | "leak" | "blind" |
                    "unusable" | "timeout", "standing": bool, "standingSince": seconds | null, "everStood": bool, "rounds": N,
                    "provenRounds": N, "by": "drop" | "refusal" | null, "backends": {"4": "10.1.2.3", "6": "fd00::3"},
-                   "last": {"verdict": "proven" | "open" | "intercepted" | "leak" | "unserved" | "unavailable" | "unusable",
-                   "family": "4" | "6" | null, "detail": "…", "age": seconds}, "firstRoundAt": s, "firstGoodAt": s | null,
-                   "openUntil": s | null, "released": bool, "blindSince": s | null, "nodeExposure": ["kubelet 10.0.0.1:10250", …],
-                   "leaks": ["name", …], "now": s}. All times are Unix seconds of the node's clock with fractions.
+                   "last": null | {"verdict": "proven" | "open" | "intercepted" | "leak" | "unserved" | "unavailable" | "unusable",
+                   "family": "4" | "6", "detail": "…", "age": seconds}, "lastBad": likewise for the last round that was not
+                   proven, "code": null while standing, else the proof's own code with ``_before_release`` where one had stood,
+                   "families": {"4": {"standing": bool, "streak": N}}, "missingFamilies": ["6", …] (the witness has no address
+                   there: ``witness_family_missing``), "startedAt": s, "firstRoundAt": s, "firstGoodAt": s | null (when the first
+                   proven round looked, of the family that came last), "openUntil": s | null, "released": bool, "releasedAt":
+                   s | null, "blindSince": s | null (after the release only), "nodeExposure": ["kubelet 10.0.0.1:10250",
+                   "apiserver 10.96.0.1:443", …], "leaks": ["name", …], "now": s}. A family's rounds are counted one by one.
+                   All times are Unix seconds of the node's clock with fractions.
     POST /release  body = the marker. 200 {"ok": true} only when the start id is this one, the pod uid is this pod's, the proof
-                   stands, the last proven round ended less than 2 s ago and no other verdict came since. Otherwise 409
-                   {"ok": false, "exit": 40 | 41 | 42, "code": …, "message": …}. The first success latches the moment of
-                   release: from then + timeout + 15 s on, /healthz is 503 ``timeout``; repeating it changes nothing.
+                   stands, the last proven round of each family ended less than 2 s ago and no other verdict came since, and the
+                   release could be remembered. Otherwise 409 {"ok": false, "exit": 40 | 41 | 42, "code": …, "message": …}. The
+                   first success latches the moment of release: from then + timeout + 15 s on, /healthz is 503 ``timeout``;
+                   repeating it changes nothing. Before it nothing is ever lost: /healthz is 200.
 
 gate (init container ``gate``, worker's uid)
     Deletes any marker at its start, makes the directories, waits for the marker (polling every 50 ms) until its own bound.
-    On a marker: checks pod uid, epoch (not below the highest seen), seed digest against current/seed.json, then POST /release to
-    the live prover, and exits 0 or with GateExit's code. terminationMessage: {"code": …, "message": …, "state": {…prover state…}}.
+    On a marker: takes .lock (no receiver may replace the seed any more), checks pod uid, epoch (not below the highest seen), seed
+    digest against current/seed.json, then POST /release to the live prover, asks /state once more (same start id, released,
+    standing), and exits 0 or with its code: 40 no standing proof, 41 prover unknown, restarted or away, 42 marker refused,
+    43 signal, 44 bound over, 45 seed missing or damaged. The first marker decides.
+    terminationMessage: {"code": "opened" | …, "message": …, "state": {…prover state…} | null}, below 4,096 bytes.
 
 follow (exec into ``gate``; stdin carries the marker)
     Prints the prover's state as one JSON line whenever a round more has ended (at most every 100 ms), {"waiting": "…"} while the
-    prover cannot be reached. One line of JSON on stdin is the marker: it is written to ``.marker`` by rename, answered with
-    {"marker": "written"}. Ends when stdin ends, or with its container.
+    prover cannot be reached (every second). One line of JSON on stdin is the marker: it is written to ``.marker`` by rename,
+    answered with {"marker": "written"} or {"marker": "refused", "message": …}. Ends when stdin ends, when its reader is gone, or
+    with its container. State lines are dropped while nobody reads.
 
 receive (exec into ``gate``; stdin carries the archive)
     argv config {"epoch": N, "maxBytes": N (content), "maxEntries": N, "root": "/run/podgate"}. stdin: 8-byte big-endian length of the
@@ -63,7 +80,8 @@ send (exec into ``keeper``)
     read bit are opened up first. It runs with stdin attached and ends when stdin ends.
 
 witness (its own Deployment)
-    control port and deny port; see its own docstring. canary: the preflight's probe, one JSON object on stdout.
+    control port and deny port (TCP and UDP); see its own docstring. canary: the preflight's probe; JSON lines on stdout, the last
+    one has "final": true and everything to decide from; see its own docstring.
 """
 
 import re

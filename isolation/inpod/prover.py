@@ -28,7 +28,8 @@ BLIND_EAGER_SECONDS = 10.0
 BLIND_SECONDS = 2.0
 """Between rounds of a prover that has been blind for a while: a thousand of them must not overrun the witness that comes back."""
 ROUNDS_UNDER_WAY = 64
-RESTART_SECONDS = 0.1
+RESTART_SECONDS, RESTART_LIMIT_SECONDS, SOUND_LIFE_SECONDS = 0.1, 2.0, 10.0
+"""A child that ends is restarted at once; one that ends again and again, more and more slowly: each end is a few lines of log."""
 LINES_AT_ONCE = 400
 LINE_EVERY_SECONDS = 5.0
 LONGEST_TURN_SECONDS = 0.5
@@ -317,12 +318,16 @@ class Supervisor:
         """Never returns."""
         _signal.signal(_signal.SIGTERM, self._stop)
         _signal.signal(_signal.SIGINT, self._stop)
+        pause = RESTART_SECONDS
         while True:
+            began = time.monotonic()
             self._child = os.fork()
             if not self._child:
                 self._be_child()
             self._wait()
-            time.sleep(RESTART_SECONDS)
+            sound = time.monotonic() - began > SOUND_LIFE_SECONDS
+            pause = RESTART_SECONDS if sound else min(2 * pause, RESTART_LIMIT_SECONDS)
+            time.sleep(pause)
 
     def _be_child(self) -> None:
         _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)

@@ -158,12 +158,20 @@ class Lab:
         )
         for netns, addresses in ((self.pod, POD), (self.witness, WITNESS)):
             self._configure(netns, addresses)
+        for netns in (self.pod, self.witness):
+            # the kernel tells a new link's carrier up to a second late, and IPv6 waits for that
+            eventually(lambda netns=netns: "state UP" in sh("ip", "-n", netns, "link", "show", "dev", "eth0"))
 
     def _configure(self, netns: str, addresses: dict[str, str]) -> None:
         sh("ip", "-n", netns, "link", "set", "lo", "up")
+        self.detect_duplicates(netns, wanted=False)
         sh("ip", "-n", netns, "addr", "add", addresses["4"] + "/24", "dev", "eth0")
         sh("ip", "-n", netns, "addr", "add", addresses["6"] + "/64", "dev", "eth0", "nodad")
         sh("ip", "-n", netns, "link", "set", "eth0", "up")
+
+    def detect_duplicates(self, netns: str, *, wanted: bool) -> None:
+        """Let new IPv6 addresses pass duplicate address detection, which takes a second or two, or not."""
+        sh("ip", "netns", "exec", netns, "sh", "-c", f"echo {int(wanted)} > /proc/sys/net/ipv6/conf/eth0/accept_dad")
 
     def policy(self, *rules: str) -> None:
         """Replace the policy: nft rules for what arrives at the witness from the pod."""

@@ -184,6 +184,7 @@ def test_a_pod_of_one_family_is_proven_in_that_one(lab, programs, witness, tmp_p
 
 def test_an_address_under_duplicate_detection_is_waited_for(lab, programs, witness, tmp_path):
     lab.enforce()
+    lab.detect_duplicates(lab.pod, wanted=True)
     subprocess.run(["ip", "-n", lab.pod, "addr", "del", POD["6"] + "/64", "dev", "eth0"], check=True, timeout=10)
     subprocess.run(["ip", "-n", lab.pod, "addr", "add", POD["6"] + "/64", "dev", "eth0"], check=True, timeout=10)
     prover = start(lab, programs, tmp_path)
