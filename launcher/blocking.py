@@ -5,8 +5,8 @@
     with BlockingLauncher(lambda: open_launcher(settings)) as launcher:
         handle = launcher.launch(spec)
 
-One event loop in a thread of its own serves all calls, which may come from several threads at once. Leaving the block waits
-for the launcher to close; leaving it by an exception cancels what is under way.
+One event loop in a thread of its own serves all calls, which may come from several threads at once. Leaving the block
+waits for the launcher to close; leaving it by an exception cancels what is under way.
 """
 
 from collections.abc import AsyncIterator, Callable, Generator, Mapping

@@ -61,10 +61,10 @@ class Facts:
 
     version: tuple[int, int] | Unknown
     rights: tuple[Right, ...] | Unknown
-    namespace: Json | None | Unknown
-    default_deny: Json | None | Unknown
-    witness: Json | None | Unknown
-    witness_deployment: Json | None | Unknown
+    namespace: Json | Unknown | None
+    default_deny: Json | Unknown | None
+    witness: Json | Unknown | None
+    witness_deployment: Json | Unknown | None
     pod: DryRun | Unknown
     policy: DryRun | Unknown
 
@@ -133,7 +133,7 @@ def witness_ips(service: Json) -> dict[str, str]:
 
 
 async def _dry_runs(
-    cluster: AdminPort, options: IsolationOptions, witness: Json | None | Unknown
+    cluster: AdminPort, options: IsolationOptions, witness: Json | Unknown | None
 ) -> tuple[DryRun | Unknown, DryRun | Unknown]:
     if witness is None or isinstance(witness, Unknown):
         missing = Unknown("not tried: the witness Service could not be read, and the pod names its addresses")

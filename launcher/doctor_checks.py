@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from isolation import names
-from isolation.attest import Violation, attest
+from isolation.attest import Violation, attest, differences
 from isolation.options import IsolationOptions
 from launcher.cluster.port import Json
 from launcher.doctor import DryRun, Facts, Unknown, witness_ips
@@ -199,55 +199,20 @@ def _dry_run(what: str, tried: DryRun | Unknown, options: IsolationOptions) -> I
     violations = attest(tried.sent, tried.stored, allowances=options.allowances, platform=options.platform)
     if not violations:
         yield Finding("ok", check, "the cluster would store it as it is sent")
+    values = {found.path: found.stored for found in differences(tried.sent, tried.stored)}
     for violation in violations:
         detail = f"{violation.path} {violation.kind}" + (f": {violation.hint}" if violation.hint else "")
-        yield Finding("failed", check, detail, allowance(violation, tried.stored))
+        yield Finding("failed", check, detail, allowance(violation, values))
 
 
-def allowance(violation: Violation, stored: Json) -> str:
+def allowance(violation: Violation, values: Mapping[str, Any]) -> str:
     """Say what would let this difference through, for a person to review; never applied by us."""
-    value = json.dumps(value_at(stored, violation.path), ensure_ascii=False)
+    if violation.kind == "missing" or violation.path not in values:
+        return "stop what removes or reorders it; no allowance can stand for that"
+    value = json.dumps(values[violation.path], ensure_ascii=False)
     value = value if len(value) <= _SHOWN else "…"
     path = json.dumps(violation.path)
     return f'stop what changes it; or, once reviewed, allow {{"path": {path}, "value": {value}, "reason": "…"}}'
-
-
-def value_at(document: Any, path: str) -> Any:
-    """Return what stands at a path of ``isolation/paths.py``, or None."""
-    for part in _parts(path.removeprefix("$")):
-        document = _below(document, part)
-    return document
-
-
-def _parts(path: str) -> Iterator[str]:
-    rest = path
-    while rest:
-        part, rest = _quoted(rest) if rest.startswith('["') else _bare(rest)
-        yield part
-
-
-def _quoted(rest: str) -> tuple[str, str]:
-    name, end = json.JSONDecoder().raw_decode(rest[1:])
-    return str(name), rest[end + 2 :]
-
-
-def _bare(rest: str) -> tuple[str, str]:
-    if rest.startswith("["):
-        name, _, after = rest[1:].partition("]")
-        return name, after
-    ends = [at for at in (rest.find(".", 1), rest.find("[", 1)) if at > 0]
-    end = min(ends, default=len(rest))
-    return rest[1:end], rest[end:]
-
-
-def _below(document: Any, part: str) -> Any:
-    if isinstance(document, Mapping):
-        return document.get(part)
-    if not isinstance(document, list):
-        return None
-    if part.isdigit():
-        return document[int(part)] if int(part) < len(document) else None
-    return next((e for e in document if isinstance(e, Mapping) and part in map(str, e.values())), None)
 
 
 def _runtime_class(options: IsolationOptions) -> Finding:

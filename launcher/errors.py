@@ -1,4 +1,4 @@
-"""Every stable code, once, with the sentence that the documentation shows; and the one exception that carries them to callers."""
+"""Every stable code, once, with the sentence that the documentation shows; and the exception that carries them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -265,10 +265,10 @@ def before_release(code: str) -> str:
 
 
 class PodgateError(Exception):
-    """Podgate could not do what was asked. ``code`` is stable; the message says what happened, what is still true and where to look.
+    """Podgate could not do what was asked. ``code`` is stable; the message says what happened and what holds.
 
-    ``stage`` names the step (``preflight``, ``provision``, ``proof``, ``seed``, ``release`` …). ``violations`` lists what differs:
-    JSON paths for attestation, field paths for specs.
+    ``stage`` names the step (``preflight``, ``provision``, ``proof``, ``seed``, ``release`` …). ``violations`` lists what
+    differs: JSON paths for attestation, field paths for specs.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ def interpret(setting: Setting, raw: Any) -> tuple[Any, ...]:
         case "profiles":
             return (_profiles(_structure(raw, dict)),)
         case "allowances":
-            return (_allowances(_structure(raw, list)),)
+            return (_structure(raw, list),)
 
 
 def _path(raw: Any) -> Any:
@@ -110,17 +110,6 @@ def _structure(raw: Any, kind: type) -> Any:
     if not isinstance(raw, kind):
         raise Unusable("not a table of profiles" if kind is dict else "not a list")
     return raw
-
-
-def _allowances(raw: list[Any]) -> list[Any]:
-    """TOML has no null: there ``removed = true`` says that the cluster takes away what is at the path."""
-    return [_allowance(one) if isinstance(one, dict) else one for one in raw]
-
-
-def _allowance(raw: dict[str, Any]) -> dict[str, Any]:
-    if raw.get("removed") is not True:
-        return raw
-    return {key: value for key, value in raw.items() if key != "removed"} | {"value": None}
 
 
 _SPELLINGS = {"hostAliases": "host_aliases", "podSelector": "pod_selector", "namespaceSelector": "namespace_selector"}

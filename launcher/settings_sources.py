@@ -145,7 +145,7 @@ def _fault_at(location: str, kind: str, message: str, said: Mapping[str, Given])
 
 
 def _fault_of_several(location: str, message: str, said: Mapping[str, Given]) -> dict[str, str]:
-    """A rule over several settings: name those below its place that were said, when they are few; the message says more."""
+    """A rule over several settings: name those that were said, when they are few; the message says more."""
     below = [s.name for s in SETTINGS.values() if s.name in said and any(p.startswith(f"{location}.") for p in s.paths)]
     path = ", ".join(below) if 0 < len(below) <= _FEW else "settings"
     return {"path": path, "source": "the settings together", "message": message.removeprefix("Value error, ")}

@@ -131,7 +131,7 @@ _OBJECTS = (
         "allowances",
         "allowances",
         "(none)",
-        "a list of {path, value | prefix | removed, reason}",
+        "a list of {path, value | prefix, reason}",
         "Reviewed changes of the cluster that attestation lets through.",
     ),
     Setting(

@@ -1,1 +1,1 @@
-"""The command. ``main.py`` has the group, each other module one family of commands; heavy imports wait until one is run."""
+"""The command. ``main.py`` has the group, each other module one family of commands, imported when run."""

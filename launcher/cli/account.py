@@ -19,7 +19,7 @@ _BY = {"drop": "packets to it were dropped", "refusal": "connections to it were 
 
 
 def account(record: Record) -> list[str]:
-    """Return the lines: what the run is, why it was allowed to start, whether it was isolated to its end, what happened."""
+    """Return the lines: what the run is, the answers to both questions, what was noted and what happened when."""
     return [
         *_headline(record),
         "",

@@ -1,4 +1,4 @@
-"""How a command that could not do it says so: a stable code, a sentence, where to look; as JSON the last line on stderr."""
+"""How a command that could not do it says so: a stable code, a sentence, where to look; with --json as JSON."""
 
 import json
 import traceback
@@ -67,7 +67,7 @@ def _violation(violation: Mapping[str, Any]) -> str:
 
 
 def _of_cluster(error: ClusterError) -> PodgateError:
-    from launcher.translate import from_cluster  # noqa: PLC0415 -- it imports pydantic, and help reports usage errors, too
+    from launcher.translate import from_cluster  # noqa: PLC0415 -- it imports pydantic, and help must not
 
     return from_cluster(error)
 

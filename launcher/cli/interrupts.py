@@ -49,8 +49,9 @@ async def supervised(
 ) -> T:
     """Do the work; on the first interrupt call ``first`` beside it, on the second call ``second`` and raise LetGoError.
 
-    The work itself is not cancelled by an interrupt: it sees the end that ``first`` brings about. ``second`` may end the
-    process, so that nothing has to be cancelled: a cancelled launch would clean up what the person wants to leave.
+    The work itself is not cancelled by an interrupt: it sees the end that ``first`` brings about. ``second`` may end
+    the process, so that nothing has to be cancelled: a cancelled launch would clean up what the person wants to
+    leave.
     """
     task = asyncio.ensure_future(work)
     helpers: list[asyncio.Future[None]] = []

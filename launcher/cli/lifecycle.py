@@ -28,7 +28,7 @@ def by_handle(function: Callable[..., Any]) -> Callable[..., Any]:
 def with_launcher(
     call: Invocation, handle: str | None, run_id: str | None, use: Callable[[Any, JobHandle], Awaitable[T]]
 ) -> T:
-    """Open a launcher in the run's namespace and use it. Raises PodgateError, ``usage_invalid`` for a name that is none."""
+    """Open a launcher in the run's namespace and use it. Raises PodgateError: ``usage_invalid`` for no name."""
     named = handles.named(handle, run_id, namespace=call.flags.get("namespace"))
     settings = call.settings(**({"namespace": named.namespace} if named.namespace else {}))
 
@@ -45,8 +45,8 @@ def with_launcher(
 def launch(call: Invocation, **given: Any) -> int:
     """Start a run and return once its worker was released.
 
-    Prints the handle. Launching the same spec again returns the same handle and starts nothing. SPEC is YAML or JSON, - for
-    stdin; flags win over it.
+    Prints the handle. Launching the same spec again returns the same handle and starts nothing. SPEC is YAML or JSON,
+    - for stdin; flags win over it.
     """
     settings = call.settings()
     wanted = specflags.wanted(call, settings, given)
@@ -143,12 +143,13 @@ def collect(call: Invocation, handle: str | None, run_id: str | None, into: Path
 
     Repeatable until the run is removed.
     """
+    there = None if into is None else into.absolute()
 
     async def fetch(launcher: Any, job: JobHandle) -> tuple[JobResult, Materialized | None]:
         result: JobResult = await launcher.collect(job)
-        if into is None or result.state != "succeeded":
+        if there is None or result.state != "succeeded":
             return result, None
-        return result, await launcher.materialize_workspace(job, into.absolute())
+        return result, await launcher.materialize_workspace(job, there)
 
     result, workspace = with_launcher(call, handle, run_id, fetch)
     if call.json:

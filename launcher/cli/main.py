@@ -61,7 +61,7 @@ class Podgate(click.Group):
         """Return the names, in the order of the help."""
         return [name for entries in SECTIONS.values() for name in entries]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's signature
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's
         """Import the command of that name."""
         for entries in SECTIONS.values():
             if cmd_name in entries:
@@ -70,13 +70,13 @@ class Podgate(click.Group):
                 return command
         return None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's signature
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
         """Write the commands by section, from their sentences alone."""
         for title, entries in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, entry.help) for name, entry in entries.items()], col_max=12)
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's signature
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
         """Write examples, exit codes and environment."""
         with formatter.section("Examples"):
             for line in EXAMPLES.splitlines():
@@ -107,8 +107,8 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
 def podgate() -> None:
     """Run code nobody trusts as a Kubernetes pod, started only after that pod's isolation has been proven.
 
-    A run is named by its run id, or by its handle NAMESPACE/TOKEN. Every command works from a fresh process: all state of
-    a run is in the cluster.
+    A run is named by its run id, or by its handle NAMESPACE/TOKEN. Every command works from a fresh process: all
+    state of a run is in the cluster.
     """
 
 

@@ -16,17 +16,14 @@ from launcher.cli.program import Invocation
 from launcher.settings import Settings
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog='podgate manifests --namespace jobs --image "$IMAGE" | kubectl apply -f -')
 @click.option("--image", metavar="REF", help="The trusted image, by digest; the same as --trusted-image.")
 @common
 def manifests(call: Invocation, image: str | None) -> int:
     """Print the YAML of all that must stand before the first run.
 
-    Namespace, service accounts, Roles for launcher and reaper, default-deny policy, and the witness with its Service and
-    policy. Rendered by the code that also builds the pods.
-
-    \b
-    podgate manifests --namespace jobs --image "$IMAGE" | kubectl apply -f -
+    Namespace, service accounts, Roles for launcher and reaper, default-deny policy, and the witness with its Service
+    and policy. Rendered by the code that also builds the pods.
     """
     from isolation.objects.install import installation  # noqa: PLC0415 -- the builders are this command's alone
 
@@ -44,8 +41,9 @@ def manifests(call: Invocation, image: str | None) -> int:
 def doctor(call: Invocation) -> int:
     """Check that runs can work here, and say what to do about what is wrong.
 
-    Access rights verb by verb, server version, PodSecurity labels, the default-deny policy, the witness, and a dry-run of
-    the exact pod with everything that the cluster would change about it. Exit code 0, or 1 when a check failed.
+    Access rights verb by verb, server version, PodSecurity labels, the default-deny policy, the witness, and a
+    dry-run of the exact pod with everything that the cluster would change about it. Exit code 0, or 1 when a check
+    failed.
     """
     from launcher import doctor_checks as checks  # noqa: PLC0415 -- the checks are this command's alone
 
@@ -72,8 +70,9 @@ async def _examine(call: Invocation, settings: Settings) -> Any:
 def preflight(call: Invocation, force: bool) -> int:  # noqa: FBT001 -- click passes flags by name
     """Try whether this cluster enforces network policies.
 
-    An unpoliced canary must reach both of the witness's ports, a policed one only the control port. Says how late policies
-    come into force and which node addresses a pod can reach. Exit code 0, or 1 when runs would not be isolated.
+    An unpoliced canary must reach both of the witness's ports, a policed one only the control port. Says how late
+    policies come into force and which node addresses a pod can reach. Exit code 0, or 1 when runs would not be
+    isolated.
     """
     report = _plain(asyncio.run(_preflight(call, call.settings(), force=force)))
     if call.json:

@@ -124,7 +124,7 @@ def size(count: int) -> str:
 
 @dataclass
 class Sink:
-    """Takes the worker's output. When nobody reads it any more it goes on as if somebody did: the run is not theirs to end."""
+    """Takes the worker's output. When nobody reads it any more it takes it still: the run is not theirs to end."""
 
     stream: BinaryIO
     broken: bool = False

@@ -1,4 +1,4 @@
-"""What a command needs of the world, handed in, so that tests run the same command over a fake. Imports nothing heavy."""
+"""What a command needs of the world, handed in, so that tests run it over a fake. Imports nothing heavy."""
 
 import importlib
 import os

@@ -86,7 +86,7 @@ class Display(AbstractContextManager["Display"]):
         self.close()
 
     def close(self) -> None:
-        """Leave the reached stages on the screen and stop drawing, before the worker's output or an error is printed."""
+        """Leave the reached stages on the screen and stop drawing, before output or an error is printed."""
         if self._live is not None:
             live, self._live = self._live, None
             self._finished = True

@@ -20,15 +20,15 @@ from launcher.settings import Settings
 )
 @click.option("--keep", is_flag=True, help="Do not remove the run afterwards.")
 @common
-def run(call: Invocation, into: Path | None, keep: bool, **given: Any) -> int:  # noqa: FBT001 -- click passes flags by name
+def run(call: Invocation, into: Path | None, keep: bool, **given: Any) -> int:  # noqa: FBT001 -- by name
     """Run a command in a pod whose isolation was proven on that pod.
 
-    Launches, follows the worker's output on stdout, collects the result, brings the workspace back (--into) and removes the
-    run. SPEC is YAML or JSON, - for stdin; flags win over it. What flags name may lie anywhere; what SPEC names must lie in
-    the workspace root.
+    Launches, follows the worker's output on stdout, collects the result, brings the workspace back (--into) and
+    removes the run. SPEC is YAML or JSON, - for stdin; flags win over it. What flags name may lie anywhere; what SPEC
+    names must lie in the workspace root.
 
-    Ctrl-C stops the run; a second one leaves it and prints its handle. The exit code is the worker's own, or 124 timed out,
-    125 Podgate's failure, 137 out of memory, 143 stopped, 2 wrong usage.
+    Ctrl-C stops the run; a second one leaves it and prints its handle. The exit code is the worker's own, or 124
+    timed out, 125 Podgate's failure, 137 out of memory, 143 stopped, 2 wrong usage.
     """
     settings = call.settings()
     wanted = specflags.wanted(call, settings, given)

@@ -16,7 +16,7 @@ from launcher.errors import PodgateError
 from launcher.progress import Progress
 
 LAST_OUTPUT_SECONDS = 30.0
-"""How long the worker's last output may take to arrive after the run was seen to be over; nodes flush logs within a second."""
+"""How long the last output may take to arrive after the run was seen to be over; nodes flush logs within a second."""
 
 _NOT_OURS = frozenset({"job_spec_conflict", "job_spec_invalid", "job_removed", "foreign_object"})
 """Failures of a launch after which the run of that handle is not the one that was asked for, or is gone: hands off."""

@@ -1,7 +1,7 @@
-"""From a spec file and flags to one spec. Flags win over the file; paths in flags may lie anywhere, paths in a file may not.
+"""From a spec file and flags to one spec. Flags win; paths in flags may lie anywhere, paths in a file may not.
 
-The person at the terminal chose what the flags name. A file may have come from someone else, so what it names has to lie in
-the workspace root, as for every spec that comes through the API.
+The person at the terminal chose what the flags name. A file may have come from someone else, so what it names has to
+lie in the workspace root, as for every spec that comes through the API.
 """
 
 import os
@@ -87,7 +87,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _confine(fields: Mapping[str, Any], flagged: Mapping[str, Path], root: Path | None) -> None:
-    """The launcher binds all paths or none; when flags free one of them, what the file says of the other is bound here."""
+    """The launcher binds all paths or none; when flags free one, what the file says of the other is bound here."""
     for name, code in _PATHS.items():
         said = fields.get(name)
         if said is None or name in flagged or not isinstance(said, str):
@@ -149,7 +149,7 @@ class _StrictLoader(yaml.SafeLoader):
                 raise yaml.YAMLError(f"more than {_ALIASES} aliases")
         return super().compose_node(parent, index)
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 -- the loader's signature
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 -- PyYAML's
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         twice = next((key for key in keys if keys.count(key) > 1), None)
         if twice is not None:

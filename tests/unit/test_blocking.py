@@ -1,12 +1,13 @@
 import asyncio
 import contextlib
 import threading
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
 
 from launcher.blocking import BlockingLauncher
-from launcher.contract import JobHandle, JobLauncher, JobResult, JobStatus, Materialized
+from launcher.contract import JobHandle, JobLauncher, JobResult, Materialized
 from launcher.errors import PodgateError
 
 HANDLE = JobHandle("kubernetes", "podgate/x")
@@ -19,6 +20,7 @@ class Recording:
         self.open = False
         self.threads = set()
         self.closed_streams = 0
+        self.stopping = threading.Event()
 
     @contextlib.asynccontextmanager
     async def opened(self):
@@ -54,6 +56,7 @@ class Recording:
             self.closed_streams += 1
 
     async def stop(self, handle, reason=None):
+        self.stopping.set()
         await asyncio.Event().wait()
 
     async def remove(self, handle):
@@ -128,11 +131,17 @@ def test_leaving_closes_the_launcher(recording):
     assert not recording.open
 
 
+def stop_until_cancelled(launcher):
+    with pytest.raises(CancelledError):
+        launcher.stop(HANDLE)
+
+
 def test_leaving_by_an_exception_cancels_what_is_under_way(recording):
     def fail():
         with BlockingLauncher(recording.opened) as launcher:
-            thread = threading.Thread(target=lambda: pytest.raises(BaseException, launcher.stop, HANDLE))
+            thread = threading.Thread(target=stop_until_cancelled, args=(launcher,))
             thread.start()
+            assert recording.stopping.wait(timeout=10)
             raise LookupError(thread)
 
     with pytest.raises(LookupError) as caught:

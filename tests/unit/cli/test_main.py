@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from launcher.cli import exitcodes
-from launcher.cli.main import SECTIONS, podgate as group
+from launcher.cli.main import SECTIONS
+from launcher.cli.main import podgate as group
 from launcher.cli.program import Program
 from launcher.settings_table import SETTINGS
 

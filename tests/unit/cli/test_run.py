@@ -86,7 +86,8 @@ def test_a_run_without_an_id_gets_one(podgate, script):
 def test_flags_win_over_the_file(podgate, script, tmp_path):
     file = tmp_path / "job.yaml"
     file.write_text(
-        f"apiVersion: podgate.dev/v1\nkind: Job\nrunId: a\nimage: {WORKER}\ncommand: [x]\nargs: [y]\nenv: {{A: file, B: file}}\n"
+        f"apiVersion: podgate.dev/v1\nkind: Job\nrunId: a\nimage: {WORKER}\n"
+        "command: [x]\nargs: [y]\nenv: {A: file, B: file}\n"
     )
 
     podgate("run", str(file), "--run-id", "b", "--env", "A=flag", "--timeout", "5", "--", "z")
