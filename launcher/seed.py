@@ -1,8 +1,10 @@
 """Seeding: everything about workspace and input is decided before anything is created; sending then only carries it out."""
 
 import asyncio
+import errno
 import json
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -142,28 +144,25 @@ class _Places:
 
 def _input(places: _Places, path: Path) -> bytes:
     fd = places.open(path, READ, "input_invalid", "the input")
-    with open(fd, "rb") as file:  # noqa: PTH123  an open descriptor
-        if not file.seekable():
-            raise PodgateError("input_invalid", "the input is not a regular file")
-        content = _read_regular(file.fileno())
+    try:
+        content = _read_regular(fd)
+    except OSError as error:
+        raise PodgateError("input_invalid", f"the input: {os.strerror(error.errno or 0)}") from error
+    finally:
+        os.close(fd)
     _check_json(content)
     return content
 
 
 def _read_regular(fd: int) -> bytes:
-    import stat
-
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise PodgateError("input_invalid", "the input is not a regular file")
-        content = (
-            b"".join(iter(lambda: os.read(fd, INPUT_BYTES + 1), b"")) if os.fstat(fd).st_size <= INPUT_BYTES else None
-        )
-    except OSError as error:
-        raise PodgateError("input_invalid", f"the input: {os.strerror(error.errno or 0)}") from error
-    if content is None or len(content) > INPUT_BYTES:
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise PodgateError("input_invalid", "the input is not a regular file")
+    content = bytearray()
+    while piece := os.read(fd, INPUT_BYTES + 1 - len(content)):
+        content += piece
+    if len(content) > INPUT_BYTES:
         raise PodgateError("input_invalid", f"the input has more than {INPUT_BYTES >> 10} KiB")
-    return content
+    return bytes(content)
 
 
 def _check_json(content: bytes) -> None:

@@ -47,6 +47,10 @@ def say(**line: Any) -> None:
     os.write(1, json.dumps(line).encode() + b"\n")
 
 
+class Cut(Refused):
+    """The stream broke, or was damaged, on its way: the same seed may arrive at the next try."""
+
+
 class Source:
     """Stdin by count: a section is opened with its length, and nothing beyond it is ever read."""
 
@@ -67,7 +71,7 @@ class Source:
             raise Refused("the archive goes beyond its own length")
         got = os.readv(0, [self.view[: min(self.left, BUFFER_BYTES)]])
         if not got:
-            raise Refused("the stream ended early")
+            raise Cut("the stream ended early")
         self.left -= got
         self.received += got
         self.digest.update(self.view[:got])
@@ -386,7 +390,7 @@ def receive(config: Dict[str, Any], source: Source) -> Dict[str, Any]:
     length, digest = source.received, source.digest.hexdigest()
     source.section(TRAILER)
     if source.exactly(TRAILER).hex() != digest:
-        raise Refused("the archive's digest is wrong")
+        raise Cut("the archive's digest is wrong")
     fact = {"epoch": config["epoch"], "sha256": digest, "bytes": length, "entries": count}
     replace(os.path.join(mine, "seed.json"), json.dumps(fact).encode())
     place(config, mine)
@@ -412,7 +416,7 @@ def main() -> int:
         source.section(int.from_bytes(source.exactly(8), "big"), behind=TRAILER)
         answer = receive(config, source)
     except Refused as error:
-        answer = {"ok": False, "code": error.code, "message": str(error)}
+        answer = {"ok": False, "code": error.code, "message": str(error), "cut": isinstance(error, Cut)}
     except OSError as error:
         reason = "no room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else os.strerror(error.errno or errno.EIO)
         answer = {"ok": False, "code": "seed_failed", "message": "the storage: " + reason}

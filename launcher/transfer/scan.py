@@ -4,6 +4,7 @@ The listing is kept as packed records, in memory up to 4 MiB and on disk beyond,
 they are sent.
 """
 
+import errno
 import os
 import stat
 import struct
@@ -98,9 +99,9 @@ def _unpacked(chunk: bytes) -> Iterator[tuple[Listed, int]]:
         at = end
 
 
-def scan(root: int, *, disk_bytes: int) -> Listing:
+def scan(root: int, *, disk_bytes: int, entry_limit: int = ENTRY_LIMIT) -> Listing:
     """Look at everything below ``root``. Raises ``workspace_invalid``, ``workspace_too_large``, ``workspace_unreadable``, ``workspace_changed``."""
-    scanner = _Scanner(root, disk_bytes)
+    scanner = _Scanner(root, disk_bytes, entry_limit)
     try:
         scanner.run()
     except BaseException:
@@ -110,10 +111,11 @@ def scan(root: int, *, disk_bytes: int) -> Listing:
 
 
 class _Scanner:
-    def __init__(self, root: int, disk_bytes: int) -> None:
+    def __init__(self, root: int, disk_bytes: int, entry_limit: int) -> None:
         self.listing = Listing()
         self._root = root
         self._disk = disk_bytes
+        self._entry_limit = entry_limit
         self._seen = Seen()
         self._links = Links()
         self._linked: list[bytes] = []
@@ -160,8 +162,8 @@ class _Scanner:
         with os.scandir(fd) as found:
             for entry in found:
                 names.append(os.fsencode(entry.name))
-                if len(names) + self.listing.entries > ENTRY_LIMIT:
-                    raise PodgateError("workspace_invalid", f"more than {ENTRY_LIMIT} entries")
+                if len(names) + self.listing.entries > self._entry_limit:
+                    raise PodgateError("workspace_invalid", f"more than {self._entry_limit} entries")
         return names
 
     def _entry(self, fd: int, name: bytes, path: bytes) -> bool:
@@ -212,10 +214,9 @@ class _Scanner:
 def vanished_or_unreadable(error: OSError, path: bytes) -> PodgateError:
     """Return what an error while reading the workspace means, with the entry's name and nothing else."""
     place = shown(path) if path else "the workspace itself"
-    if isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno in _REPLACED:
+    if isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno in {
+        errno.ELOOP,
+        errno.ENXIO,
+    }:  # a link, or a socket, stands there now
         return PodgateError("workspace_changed", f"vanished or was replaced while it was read: {place}")
     return PodgateError("workspace_unreadable", f"{os.strerror(error.errno or 0)}: {place}")
-
-
-_REPLACED = frozenset({40, 6})
-"""ELOOP: a link stands there now; ENXIO: a socket or device."""

@@ -76,6 +76,8 @@ def _compared(verdict: Mapping[str, Any], archive: Archive, *, complete: bool) -
     if verdict["ok"] is not True:
         code = verdict.get("code")
         message = str(verdict.get("message", "the receiver gave no reason"))[:400]
+        if verdict.get("cut") is True:
+            raise TransferBroken(message)
         raise PodgateError("launch_superseded" if code == "launch_superseded" else "seed_failed", message, stage="seed")
     receipt = SeedReceipt(verdict.get("bytes", -1), verdict.get("sha256", ""), verdict.get("entries", -1))
     if not complete or (receipt.bytes, receipt.sha256) != (archive.bytes, archive.sha256.hex()):
