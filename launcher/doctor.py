@@ -3,13 +3,13 @@
 Nothing is created: access is asked by SelfSubjectAccessReview, and the exact pod and policy of a run go in by dry-run.
 """
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from isolation import names
 from isolation.objects import Owner, build_pod, build_policy
-from isolation.objects.install import installation
+from isolation.objects.install import launcher_rights
 from isolation.options import IsolationOptions
 from isolation.spec import JobSpec
 from launcher.cluster.errors import ClusterError, Refused
@@ -88,20 +88,12 @@ async def gather(cluster: AdminPort, settings: Settings) -> Facts:
 
 
 def required_rights(options: IsolationOptions) -> tuple[Right, ...]:
-    """The launcher's rights, verb by verb, from the Role that ``podgate manifests`` prints: the two cannot disagree."""
-    roles = (
-        o for o in installation(options) if o["kind"] == "Role" and o["metadata"]["name"] == names.LAUNCHER_ACCOUNT
-    )
-    return tuple(right for role in roles for rule in role["rules"] for right in _rights(rule))
-
-
-def _rights(rule: Mapping[str, Any]) -> Iterable[Right]:
-    return (
-        Right(verb, group, resource, name)
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for name in rule.get("resourceNames", [""])
-        for verb in rule["verbs"]
+    """The launcher's rights, verb by verb; ``podgate manifests`` makes its Role of the same ones."""
+    return tuple(
+        Right(verb, right.group, right.resource, name)
+        for right in launcher_rights(options)
+        for name in right.only or ("",)
+        for verb in right.verbs
     )
 
 

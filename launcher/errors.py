@@ -267,8 +267,8 @@ def before_release(code: str) -> str:
 class PodgateError(Exception):
     """Podgate could not do what was asked. ``code`` is stable; the message says what happened and what holds.
 
-    ``stage`` names the step (``preflight``, ``provision``, ``proof``, ``seed``, ``release`` …). ``violations`` lists what
-    differs: JSON paths for attestation, field paths for specs.
+    ``stage`` names the step (``preflight``, ``provision``, ``proof``, ``seed``, ``release`` …). ``violations`` says
+    where it differs: JSON paths for attestation, field paths for specs.
     """
 
     def __init__(
