@@ -1,23 +1,26 @@
 """The preflight's probe: the controlled experiment that gives a block its meaning.
 
-Config: ``mode``, ``witness``, ``controlPort``, ``denyPort``, ``targets`` as the prover's; ``listenPort``; ``latencyTargets`` ({ip, port} of
-the open canary); ``boundSeconds`` until the answer, ``idleSeconds`` until the end after it. Environment as the prover's.
+Config: ``mode``, ``witness``, ``controlPort``, ``denyPort``, ``targets`` as the prover's; ``listenPort``;
+``latencyTargets`` ({ip, port} of the open canary); ``boundSeconds`` until the answer, ``idleSeconds`` until the end
+after it. Environment as the prover's.
 
-``open``     serves ``listenPort`` and looks whether control and deny port answer in each family; ready as soon as all do.
-``policed``  looks for a standing proof, node exposure, and how long after its own start connections to ``latencyTargets`` still succeed.
+``open``     serves ``listenPort`` and looks whether control and deny port answer in each family; ready when all do.
+``policed``  looks for a standing proof, for node exposure, and how long after its own start connections to
+             ``latencyTargets`` still succeed.
 
-Lines of JSON on stdout, the last one with "final": true:
+Lines of JSON on stdout; the last one is the answer, with times in seconds from this process's start:
 
-{"final": true, "mode", "ok": bool, "code": null | code, "message", "families": {"4": {"standing", "streak", "verdict", "detail", "by",
-"control": "up" | kind, "deny": "tcp silent,udp silent,…", "backend", "allOpen"}}, "missingFamilies": ["6"], "leaks": [name],
-"nodeExposure": [name], "standingAfter": s | null, "openUntil": s | null, "rounds": N,
-"latency": [{"ip", "port", "seconds": s | null, "sawOpen": bool, "stillOpen": bool, "tries": N}]}. Seconds count from this process's start.
+{"final": true, "mode", "ok": bool, "code": null | code, "message", "families": {"4": {"standing", "streak", "verdict",
+"detail", "by", "control": "up" | kind, "deny": "tcp silent,udp silent,…", "backend", "allOpen"}},
+"missingFamilies": ["6"], "leaks": [name], "nodeExposure": [name], "standingAfter": s | null, "openUntil": s | null,
+"rounds": N, "latency": [{"ip", "port", "seconds": s | null, "sawOpen": bool, "stillOpen": bool, "tries": N}]}
+
 ``allOpen`` is true when control, deny over TCP and deny over UDP all answered in one round.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # typeshed has no stub; ``signal`` would import enum, which costs more than the rest
+import _signal  # type: ignore[import-not-found]  # no stub in typeshed; signal itself imports enum: slow
 import os
 import sys
 import time

@@ -18,7 +18,7 @@ SELDOM_SECONDS = 60.0
 
 
 def node_targets(environment: Mapping[str, str]) -> list[tuple[str, str, int]]:
-    """Return (name, address, port) of the node's kubelet in each family and of the API server, as the environment tells them."""
+    """Return (name, address, port) of the node's kubelet in each family and of the API server, from the environment."""
     hosts = [ip for ip in map(plain_ip, environment.get("PODGATE_HOST_IPS", "").split(",")) if ip]
     found = [("kubelet", ip, KUBELET_PORT) for ip in hosts]
     server, port = (

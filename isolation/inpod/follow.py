@@ -1,7 +1,8 @@
 """Tells the launcher how the proof goes, and takes its marker; ends when stdin ends.
 
-Config: ``root``, ``healthPort``. One JSON line on stdout whenever a round more has ended, {"waiting": …} while the prover cannot be
-reached. A line on stdin is the marker; it is answered with {"marker": "written"} or {"marker": "refused", "message": …}.
+Config: ``root``, ``healthPort``. One JSON line on stdout whenever a round more has ended, {"waiting": …} while the
+prover cannot be reached. A line on stdin is the marker; it is answered with {"marker": "written"} or {"marker":
+"refused", "message": …}.
 """
 
 from __future__ import annotations
@@ -105,9 +106,9 @@ class View:
 
 def take(root: str, line: bytes) -> dict[str, Any]:
     """Put the marker in place by rename; return what to answer."""
+    if len(line) > MARKER_LIMIT:
+        return {"marker": "refused", "message": "longer than %d bytes" % MARKER_LIMIT}
     try:
-        if len(line) > MARKER_LIMIT:
-            raise ValueError("too long")
         parse_object(line.decode("utf-8"))
         write_whole(os.path.join(root, ".marker"), line)
     except (OSError, ValueError) as error:

@@ -1,13 +1,15 @@
 """Holds the worker closed until both keys are there: the launcher's marker, and the prover's standing proof.
 
-Environment: PODGATE_POD_UID (downward API). Config: ``root``, ``healthPort``, ``boundSeconds`` (from this start), ``terminationLog``.
-Exit codes: 0 opened; 40 marker without a standing proof; 41 prover unknown, restarted or away; 42 marker refused (uid, epoch, digest);
-43 ended by a signal; 44 bound over; 45 seed missing or damaged. The termination message says why, with the prover's state.
+Environment: PODGATE_POD_UID (downward API). Config: ``root``, ``healthPort``, ``boundSeconds`` (from this start),
+``terminationLog``. The termination message says why, with the prover's state. Exit codes:
+
+0 opened · 40 marker without a standing proof · 41 prover unknown, restarted or away · 42 marker refused (uid, epoch,
+digest) · 43 ended by a signal · 44 bound over · 45 seed missing or damaged
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # typeshed has no stub; ``signal`` would import enum, which costs more than the rest
+import _signal  # type: ignore[import-not-found]  # no stub in typeshed; signal itself imports enum: slow
 import errno
 import fcntl
 import os
@@ -30,6 +32,8 @@ MARKER_LIMIT = 4096
 SEED_LIMIT = 64 << 10
 MESSAGE_LIMIT = 4000
 """Bytes of the termination message: the kubelet keeps the last 4,096, and would cut the JSON in front."""
+AREA_MODE = 0o2770
+"""For worker and group alone; what is made inside belongs to the group."""
 AREAS = ("workspace", "input", "output")
 
 
@@ -67,7 +71,10 @@ class Gate:
         # The lock is kept until this process ends: no receiver may put another seed in place any more.
 
     def _prepare(self) -> None:
-        """A marker from before this start is nobody's key. The areas exist from the start, 2770 for worker and group."""
+        """A marker from before this start is nobody's key.
+
+        The areas exist from the start, 2770 for worker and group.
+        """
         try:
             os.unlink(self.marker_path)
         except FileNotFoundError:
@@ -76,7 +83,7 @@ class Gate:
         for area in AREAS:
             path = os.path.join(self.root, "current", area)
             os.makedirs(path, exist_ok=True)
-            os.chmod(path, 0o2770)
+            os.chmod(path, AREA_MODE)
 
     def _wait(self) -> dict[str, Any]:
         while time.monotonic() < self.until:
@@ -159,7 +166,10 @@ class Gate:
             self.state = None
 
     def _ask(self, request: str, body: str = "") -> tuple[int, dict[str, Any]]:
-        """Ask the live prover. A prover that does not answer in three tries is away; a restarted one answers with another start id."""
+        """Ask the live prover.
+
+        A prover that does not answer in three tries is away; a restarted one answers with another start id.
+        """
         problem = ""
         for _ in range(PROVER_TRIES):
             try:
@@ -171,7 +181,10 @@ class Gate:
 
 
 def read_small(path: str, limit: int) -> Optional[str]:
-    """Return a small file's text, None when it is absent. Never follows a link; too long or not UTF-8 reads as damaged."""
+    """Return a small file's text, None when it is absent.
+
+    Never follows a link; too long or not UTF-8 reads as damaged.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -191,8 +204,8 @@ def check_area(path: str) -> None:
     """Require a real directory with mode 2770: the kubelet would make a missing one as root. Raises Closed."""
     try:
         found = os.lstat(path)
-        if stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) != 0o2770:
-            os.chmod(path, 0o2770)
+        if stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) != AREA_MODE:
+            os.chmod(path, AREA_MODE)
     except OSError as error:
         raise Closed(BAD_SEED, "seed_failed", "the seed's directories: %s" % error.strerror) from None
     if not stat.S_ISDIR(found.st_mode):
@@ -200,7 +213,10 @@ def check_area(path: str) -> None:
 
 
 def leave_message(path: str, code: str, message: str, state: Optional[dict[str, Any]]) -> None:
-    """Write the termination message; without the state when it would be too long. A message that cannot be written changes no code."""
+    """Write the termination message; without the state when it would be too long.
+
+    A message that cannot be written changes no code.
+    """
     text = dump({"code": code, "message": message[:500], "state": state})
     if len(text) > MESSAGE_LIMIT:
         text = dump({"code": code, "message": message[:500], "state": None})

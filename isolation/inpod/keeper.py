@@ -1,8 +1,11 @@
-"""Sits still beside the worker, so that results can be collected after the worker's end. Ends with 0 at SIGTERM, at once."""
+"""Sits still beside the worker, so that results can be collected after the worker's end.
+
+Ends with 0 at SIGTERM, at once.
+"""
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # typeshed has no stub; ``signal`` would import enum, which costs more than the rest
+import _signal  # type: ignore[import-not-found]  # no stub in typeshed; signal itself imports enum: slow
 import os
 
 

@@ -16,8 +16,9 @@ WRITE = select.POLLOUT
 class Loop:
     """Callbacks for ready descriptors and for times (seconds of the monotonic clock).
 
-    In one turn what has happened on sockets is told before any time is: a late process must not mistake its own lateness for silence.
-    A callback may be told of a socket that is not ready (the number was used again within the turn), so it has to look for itself.
+    In one turn what has happened on sockets is told before any time is: a late process must not mistake its own
+    lateness for silence. A callback may be told of a socket that is not ready (the number was used again within the
+    turn), so it has to look for itself.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """Part: a round, which is one measurement of the policy in one address family, and what it means.
 
-Control connection, then the deny attempts and the targets that must be closed, then a control connection to the same backend.
-Nothing here decides about the run: ``judge`` says what one round saw, ``standing.py`` what a row of rounds is worth.
+Control connection, then the deny attempts and the targets that must be closed, then a control connection to the same
+backend. Nothing here decides about the run: ``judge`` says what one round saw, ``standing.py`` what a row of rounds is
+worth.
 """
 
 from __future__ import annotations
@@ -60,10 +61,11 @@ def plain_ip(text: str) -> Optional[str]:
         return None
 
 
-def meaning(code: int, at_once: bool) -> str:
+def meaning(code: int, *, at_once: bool) -> str:
     """Return what an errno says: an answer of the network, or trouble of our own.
 
-    What arrives later came from the network (RST, ICMP). What the call itself returns is local unless it is a known refusal.
+    What arrives later came from the network (RST, ICMP). What the call itself returns is local unless it is a known
+    refusal.
     """
     if not at_once:
         return SILENT if code == errno.ETIMEDOUT else REFUSED
@@ -71,7 +73,10 @@ def meaning(code: int, at_once: bool) -> str:
 
 
 class Attempt:
-    """One try to reach an address from a fresh socket, watched for WATCH_SECONDS; then ``kind`` and ``text`` say how it went."""
+    """One try to reach an address from a fresh socket, watched for WATCH_SECONDS.
+
+    Then ``kind`` and ``text`` say how it went.
+    """
 
     def __init__(self, ip: str, port: int, *, udp: bool = False, delay: float = 0.0, name: str = "") -> None:
         self.ip, self.port, self.udp, self.delay, self.name = ip, port, udp, delay, name
@@ -180,7 +185,7 @@ def describe(code: int) -> str:
 class Greeting:
     """What a control banner says: whether the backend's deny listeners are up, and its own address."""
 
-    def __init__(self, deny_up: bool, ip: str) -> None:
+    def __init__(self, *, deny_up: bool, ip: str) -> None:
         self.deny_up, self.ip = deny_up, ip
 
     @classmethod
@@ -195,11 +200,14 @@ class Greeting:
         ):
             return None
         ip = plain_ip(words[3][3:])
-        return cls(words[2] == "deny=up", ip) if ip and family_of(ip) == family else None
+        return cls(deny_up=words[2] == "deny=up", ip=ip) if ip and family_of(ip) == family else None
 
 
 class Round:
-    """What one round in one family saw. Times are monotonic; ``looked`` is when its deny attempts began, which its control may delay."""
+    """What one round in one family saw.
+
+    Times are monotonic; ``looked`` is when its deny attempts began, which its control may delay.
+    """
 
     def __init__(self, family: str, verdict: str, detail: str = "") -> None:
         self.family, self.verdict, self.detail = family, verdict, detail
@@ -238,8 +246,8 @@ class Question:
 def ask_policy(question: Question) -> Generator[list[Attempt], None, Round]:
     """One round: each yield is a list of attempts to be carried out together.
 
-    Without a control banner no backend is known; the deny attempts then go to the Service's address, since a greeting from there is
-    openness all the same.
+    Without a control banner no backend is known; the deny attempts then go to the Service's address, since a greeting
+    from there is openness all the same.
     """
     began = time.monotonic()
     before = question.control(question.witness)

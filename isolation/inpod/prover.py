@@ -1,13 +1,14 @@
 """Proves, from before the gate until after the worker's end, that this pod's network policy is enforced.
 
-Environment: PODGATE_POD_UID, PODGATE_POD_IPS, PODGATE_HOST_IPS (downward API; lists by comma) and KUBERNETES_SERVICE_HOST and _PORT.
-Process 1 is a supervisor that keeps the health port bound while the measuring child is away, so that nobody else can take it and
-answer 200 in its place. What must outlive the child (release, verdict) is in ``stateFile`` on a memory volume of the prover's own.
+Environment: PODGATE_POD_UID, PODGATE_POD_IPS, PODGATE_HOST_IPS (downward API; lists by comma) and
+KUBERNETES_SERVICE_HOST and _PORT. Process 1 is a supervisor that keeps the health port bound while the measuring child
+is away, so that nobody else can take it and answer 200 in its place. What must outlive the child (release, verdict) is
+in ``stateFile`` on a memory volume of the prover's own.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # typeshed has no stub; ``signal`` would import enum, which costs more than the rest
+import _signal  # type: ignore[import-not-found]  # no stub in typeshed; signal itself imports enum: slow
 import os
 import sys
 import time
@@ -26,19 +27,26 @@ if TYPE_CHECKING:
 EAGER_AFTER_RELEASE_SECONDS = 5.0
 BLIND_EAGER_SECONDS = 10.0
 BLIND_SECONDS = 2.0
-"""Between rounds of a prover that has been blind for a while: a thousand of them must not overrun the witness that comes back."""
+"""Between rounds of a prover that has been blind for a while.
+
+A thousand of them must not overrun the witness that comes back.
+"""
 ROUNDS_UNDER_WAY = 64
 RESTART_SECONDS, RESTART_LIMIT_SECONDS, SOUND_LIFE_SECONDS = 0.1, 2.0, 10.0
-"""A child that ends is restarted at once; one that ends again and again, more and more slowly: each end is a few lines of log."""
+"""A child that ends is restarted at once; one that ends again and again, more and more slowly.
+
+Each end is a few lines of log.
+"""
 LINES_AT_ONCE = 400
 LINE_EVERY_SECONDS = 5.0
 LONGEST_TURN_SECONDS = 0.5
 
 
 class Log:
-    """JSON lines on stdout, so few that a day's log stays below 5 MB: a burst, then one line in a while; the rest is counted.
+    """JSON lines on stdout, so few that a day's log stays below 5 MB.
 
-    A full pipe drops the line as well: nobody's reading may delay a round.
+    A burst, then one line in a while; the rest is counted. A full pipe drops the line as well: nobody's reading may
+    delay a round.
     """
 
     def __init__(self, now: float) -> None:
@@ -172,7 +180,7 @@ class Prover:
         now = time.monotonic()
         stood = self.standing.standing
         counted = self.standing.note(seen, now)
-        self.log.round(self._line(seen, now, counted), now)
+        self.log.round(self._line(seen, now, counted=counted), now)
         if stood and not self.standing.standing:
             self.loop.cancel(self._timer)  # a proof that fell is looked at again at once, not after the calm pause
             self._timer = self.loop.at(now + float(self.config["intervalSeconds"]), self._next_rounds)
@@ -187,7 +195,7 @@ class Prover:
             )
         self._remember()
 
-    def _line(self, seen: Round, now: float, counted: bool) -> dict[str, Any]:
+    def _line(self, seen: Round, now: float, *, counted: bool) -> dict[str, Any]:
         line: dict[str, Any] = {
             "round": self.standing.rounds,
             "at": time.time(),
@@ -249,7 +257,7 @@ class Prover:
             "releasedAt": unix(standing.released_at),
             "blindSince": unix(standing.blind_since) if standing.released_at is not None else None,
             "nodeExposure": self.exposure.reachable,
-            "leaks": last.leaks if last else [],
+            "leaks": [name for family in families for name in family.leaks],
             "now": time.time(),
         }
 
@@ -308,7 +316,10 @@ def measure(config: dict[str, Any]) -> None:
 
 
 class Supervisor:
-    """Process 1: restarts the child whenever it ends, and ends with it at SIGTERM. It imports, reads and decides nothing."""
+    """Process 1: restarts the child whenever it ends, and ends with it at SIGTERM.
+
+    It imports, reads and decides nothing.
+    """
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -334,7 +345,7 @@ class Supervisor:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         try:
             self._work()
-        except BaseException:  # whatever it is: show it, and never return into the supervisor's loop
+        except BaseException:  # noqa: BLE001 - whatever it is, show it, and never return into the loop
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(1)

@@ -1,7 +1,7 @@
 """Part: the prover's port. HTTP/1.1, one request a connection, at most a few connections, each with a deadline.
 
-The worker can reach this port. Whatever it sends costs a bounded amount of memory and of the rounds' time: one read of a connection
-at a time, the oldest connection closed when there are too many, and a few accepted in one turn.
+The worker can reach this port. Whatever it sends costs a bounded amount of memory and of the rounds' time: one read of
+a connection at a time, the oldest connection closed when there are too many, and a few accepted in one turn.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Answer = tuple[int, str, str]
     """Status, content type, content."""
 
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - the kubelet probes the pod's address, the gate loopback
 CONNECTIONS = 32
 ACCEPTS_A_TURN = 8
 REQUEST_LIMIT = 8 << 10
@@ -38,9 +39,12 @@ REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 409: "Conflict", 503
 
 
 def hold(port: int) -> socket:
-    """Bind the port on all addresses of both families without listening. Raises OSError, EADDRINUSE when another uid has it.
+    """Bind the port on all addresses of both families, without listening.
 
-    SO_REUSEPORT lets only this uid bind it again. SO_REUSEADDR must not be set: it would let anybody share a port nobody listens on.
+    Raises OSError: EADDRINUSE when another uid has it.
+
+    SO_REUSEPORT lets only this uid bind it again. SO_REUSEADDR must not be set: it would let anybody share a port
+    nobody listens on.
     """
     try:
         held = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
@@ -52,7 +56,7 @@ def hold(port: int) -> socket:
             raise
         held = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
         held.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
-        held.bind(("0.0.0.0", port))
+        held.bind((EVERYWHERE, port))
     return held
 
 
@@ -128,11 +132,11 @@ class Server:
 def accept(listening: socket) -> Optional[socket]:
     """Accept one connection, non-blocking; None when there is none, or no room for one."""
     try:
-        descriptor, _ = listening._accept()  # type: ignore[attr-defined]  # what socket.accept itself calls  # noqa: SLF001
+        descriptor, _ = listening._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - socket.accept does so
     except OSError:
         return None
     link = socket(fileno=descriptor)
-    link.setblocking(False)
+    link.setblocking(False)  # noqa: FBT003 - the socket's own signature
     return link
 
 

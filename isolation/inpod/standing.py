@@ -29,7 +29,8 @@ CODES = {
 class FamilyProof:
     """The rounds of one address family.
 
-    A streak counts rounds that began after the last round that was not proven, so that no round in flight across it can help.
+    A streak counts rounds that began after the last round that was not proven, so that no round in flight across it
+    can help.
     """
 
     def __init__(self, family: str) -> None:
@@ -46,6 +47,7 @@ class FamilyProof:
         self.unusable_since: Optional[float] = None
         self.by: Optional[str] = None
         self.backend: Optional[str] = None
+        self.leaks: list[str] = []
 
     @property
     def standing(self) -> bool:
@@ -53,12 +55,17 @@ class FamilyProof:
         return self.streak >= ROUNDS_TO_STAND
 
     def note(self, seen: Round) -> bool:
-        """Take a round that has ended; False when it says nothing: it began before the streak and only failed to look."""
+        """Take a round that has ended; False when it says nothing.
+
+        It began before the streak and only failed to look.
+        """
         if seen.verdict == PROVEN:
+            self.leaks = []
             self._proven(seen)
             return True
         if seen.verdict in BLINDNESS and self.streak and seen.began < self.streak_began:
             return False
+        self.leaks = seen.leaks
         self._not_proven(seen)
         return True
 
@@ -137,7 +144,10 @@ class Standing:
             self.since, self.ever_stood = now, True
 
     def tick(self, now: float) -> Optional[str]:
-        """Return the verdict that ends the run, latched; None while nothing is lost. Before the release nothing can be."""
+        """Return the verdict that ends the run, latched; None while nothing is lost.
+
+        Before the release nothing can be.
+        """
         if self.verdict is None and self.released_at is not None:
             self.verdict = self._lost(now, now - self.released_at)
         return self.verdict

@@ -3,17 +3,18 @@
 Config: ``controlPort``, ``denyPort``. Each connection is greeted with one line and closed:
 
 deny port     ``podgate-witness deny``, over UDP as the answer to a datagram of at least the answer's length
-control port  ``podgate-witness control deny=up ip=10.1.2.3``: ``ip`` is this backend's own address in the connection's family, and
-              ``deny=up`` is said only when, after this very connection was accepted, a connection to our own deny port through that
-              address has read its greeting, and a datagram its answer. One look serves all connections accepted before it began.
+control port  ``podgate-witness control deny=up ip=10.1.2.3``: ``ip`` is this backend's own address in the connection's
+              family, and ``deny=up`` is said only when, after this very connection was accepted, a connection to our
+              own deny port through that address has read its greeting, and a datagram its answer. One look serves all
+              connections accepted before it began.
 
-A source address may have 16 connections at once and 50 a second; more are closed without a word, so that a worker that floods one
-port takes nothing from the others.
+A source address may have 16 connections at once and 50 a second; more are closed without a word, so that a worker that
+floods one port takes nothing from the others.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # typeshed has no stub; ``signal`` would import enum, which costs more than the rest
+import _signal  # type: ignore[import-not-found]  # no stub in typeshed; signal itself imports enum: slow
 import errno
 import os
 import select
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 DENY = b"podgate-witness deny\n"
 LOOK_SECONDS = 0.4
 """A look that takes longer says deny=down. Two in a row stay below the 1.2 s that a prover watches a connection."""
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - to be reached is what the witness is for
 AT_ONCE, A_SECOND = 16, 50
 SOURCES = 65536
 BACKLOG = 4096
@@ -116,13 +118,13 @@ class Loop:
                     call()
             now = time.monotonic()
             for look in [look for look in self.looks if now >= look.until]:
-                look.end(False)
+                look.end(up=False)
 
 
 class Look:
     """One look at our own deny port through one of our addresses: its greeting over TCP and its answer over UDP."""
 
-    def __init__(self, loop: Loop, ip: str, port: int, ended: Callable[[bool], None]) -> None:
+    def __init__(self, loop: Loop, ip: str, port: int, ended: Callable[..., None]) -> None:
         self._loop, self._ended = loop, ended
         self.until = time.monotonic() + LOOK_SECONDS
         self._heard = {"tcp": b"", "udp": b""}
@@ -151,23 +153,23 @@ class Look:
         except BlockingIOError:
             return None
         except OSError:
-            return self.end(False)
+            return self.end(up=False)
         self._heard[name] += piece
         if self._heard[name] == DENY:
             if all(heard == DENY for heard in self._heard.values()):
-                self.end(True)
+                self.end(up=True)
         elif not piece or not DENY.startswith(self._heard[name]):
-            self.end(False)
+            self.end(up=False)
         return None
 
-    def end(self, up: bool) -> None:
+    def end(self, *, up: bool) -> None:
         """Tell once."""
         if self not in self._loop.looks:
             return
         self._loop.looks.discard(self)
         for link in self._links:
             self._loop.close(link)
-        self._ended(up)
+        self._ended(up=up)
 
 
 class Address:
@@ -187,7 +189,7 @@ class Address:
     def _look(self) -> None:
         served, self._waiting, self._looking = self._waiting, [], True
 
-        def ended(up: bool) -> None:
+        def ended(*, up: bool) -> None:
             line = "podgate-witness control deny=%s ip=%s\n" % ("up" if up else "down", self._ip)
             for client in served:
                 client.greet(line.encode())
@@ -233,14 +235,14 @@ class Witness:
         now = time.monotonic()
         for _ in range(ACCEPTS_A_TURN):
             try:
-                descriptor, peer = listening._accept()  # type: ignore[attr-defined]  # what socket.accept itself calls  # noqa: SLF001
+                descriptor, peer = listening._accept()  # type: ignore[attr-defined]  # noqa: SLF001 - socket.accept does so
             except OSError:
                 return
             self._admit(socket(fileno=descriptor), plain(peer[0]), now, serve)
 
     def _admit(self, link: socket, peer: str, now: float, serve: Callable[[Client, str], None]) -> None:
         """Our own looks are not counted; whoever has too much is closed without a word."""
-        link.setblocking(False)
+        link.setblocking(False)  # noqa: FBT003 - the socket's own signature
         try:
             own = plain(link.getsockname()[0])
         except OSError:
@@ -291,7 +293,7 @@ def listen(port: int, kind: int) -> socket:
         link = socket(AF_INET, flags)
         if kind == SOCK_STREAM:
             link.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-        link.bind(("0.0.0.0", port))
+        link.bind((EVERYWHERE, port))
     if kind == SOCK_STREAM:
         link.listen(BACKLOG)
     return link

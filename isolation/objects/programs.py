@@ -10,7 +10,10 @@ from isolation.inpod import ProgramName, source
 from isolation.options import Port
 
 INTERPRETER = ("python3", "-I", "-S", "-c")
-"""Isolated, and without ``site``: the image's own site customisations have no part in a proof, and a start is sooner."""
+"""Isolated, and without ``site``: the image's own site customisations have no part in a proof.
+
+It also starts sooner so.
+"""
 
 POD_UID_ENV = "PODGATE_POD_UID"
 """Downward API ``metadata.uid``; prover and gate."""
@@ -129,6 +132,9 @@ def argv(program: ProgramName, config: BaseModel) -> list[str]:
 
 
 def pod_command(program: ProgramName, config: BaseModel) -> tuple[list[str], list[str]]:
-    """Return (command, args) for a container. ``$`` is doubled: the kubelet turns ``$$`` into ``$`` and expands ``$(NAME)``."""
+    """Return (command, args) for a container.
+
+    ``$`` is doubled: the kubelet turns ``$$`` into ``$`` and expands ``$(NAME)``.
+    """
     *command, settings = (word.replace("$", "$$") for word in argv(program, config))
     return command, [settings]

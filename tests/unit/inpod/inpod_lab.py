@@ -135,7 +135,10 @@ def sh(*words: str, stdin: str | None = None) -> str:
 
 
 class Lab:
-    """A pod's namespace and a witness's, joined by one pair of interfaces; the policy sits where packets arrive at the witness."""
+    """A pod's namespace and a witness's, joined by one pair of interfaces.
+
+    The policy sits where packets arrive at the witness.
+    """
 
     def __init__(self, name: str) -> None:
         self.pod, self.witness = f"{name}p", f"{name}w"
@@ -167,6 +170,9 @@ class Lab:
         self.detect_duplicates(netns, wanted=False)
         sh("ip", "-n", netns, "addr", "add", addresses["4"] + "/24", "dev", "eth0")
         sh("ip", "-n", netns, "addr", "add", addresses["6"] + "/64", "dev", "eth0", "nodad")
+        sh(
+            "ip", "-n", netns, "link", "set", "eth0", "addrgenmode", "none"
+        )  # no other source address than the one given
         sh("ip", "-n", netns, "link", "set", "eth0", "up")
 
     def detect_duplicates(self, netns: str, *, wanted: bool) -> None:
@@ -190,15 +196,17 @@ class Lab:
     def ask(self, method: str, path: str, body: str | None = None, port: int = HEALTH) -> tuple[int, str]:
         """Ask the prover in the pod, from within the pod, as a process of another uid could."""
         code = (
-            "import http.client,sys;c=http.client.HTTPConnection('127.0.0.1',%d,timeout=2);"
-            "c.request(sys.argv[1],sys.argv[2],sys.argv[3] or None);r=c.getresponse();print(r.status);print(r.read().decode())"
-            % port
+            "import http.client,sys;c=http.client.HTTPConnection('127.0.0.1',"
+            f"{port},timeout=2);"
+            "c.request(sys.argv[1],sys.argv[2],sys.argv[3] or None);r=c.getresponse();"
+            "print(r.status);print(r.read().decode())"
         )
         done = subprocess.run(
             ["ip", "netns", "exec", self.pod, sys.executable, "-I", "-c", code, method, path, body or ""],
             capture_output=True,
             text=True,
             timeout=10,
+            check=False,
         )
         status, _, content = done.stdout.partition("\n")
         return int(status or 0), content

@@ -58,6 +58,7 @@ def test_an_open_canary_serves_its_listener_until_sigterm(lab, programs, witness
         capture_output=True,
         text=True,
         timeout=10,
+        check=True,
     )
     assert heard.stdout == "b'podgate-canary\\n'\n"
     before = time.monotonic()

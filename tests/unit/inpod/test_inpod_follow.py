@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from inpod_lab import PYTHON, ScriptedProver, eventually, free_port
@@ -102,6 +103,6 @@ def test_keeper_ends_at_sigterm_at_once(programs):
 
 
 def catches_sigterm(running):
-    with open(f"/proc/{running.process.pid}/status") as file:
-        line = next(line for line in file if line.startswith("SigCgt"))
+    status = Path(f"/proc/{running.process.pid}/status").read_text().splitlines()
+    line = next(line for line in status if line.startswith("SigCgt"))
     return int(line.split()[1], 16) & 1 << (signal.SIGTERM - 1)

@@ -1,5 +1,6 @@
 """The gate as a process: it opens for two keys, and every other end has its own code."""
 
+import fcntl
 import json
 import os
 import signal
@@ -37,7 +38,7 @@ def start(programs, root, port, *, bound=30.0):
 
 
 def ready(root):
-    eventually(lambda: (root / "current" / "output").is_dir())
+    eventually((root / "current" / "output").is_dir)
 
 
 def put_seed(root, body=None):
@@ -212,9 +213,7 @@ def test_a_receiver_at_work_is_not_raced(programs, root, prover):
     gate = start(programs, root, prover.port)
     ready(root)
     put_seed(root)
-    with open(root / ".lock", "w") as lock:
-        import fcntl
-
+    with (root / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         put_marker(root)
         put_seed(root, json.dumps({"sha256": "d" * 64}))

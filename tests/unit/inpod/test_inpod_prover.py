@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from inpod_lab import (
@@ -34,7 +35,7 @@ def witness(lab, programs):
 
 
 def quick(text):
-    """Watch each connection for 0.4 s: enough where no SYN is lost, and the tests of what follows from a round need not wait longer."""
+    """Watch each connection for 0.4 s: enough where no SYN is lost and the consequences are what matters."""
     return text.replace("\nWATCH_SECONDS = 1.2\n", "\nWATCH_SECONDS = 0.4\n")
 
 
@@ -43,8 +44,7 @@ def start(lab, programs, tmp_path, *, env=None, change=quick, **more):
 
 
 def child_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        children = file.read().split()
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(children[0]) if children else None
 
 
@@ -142,7 +142,8 @@ def test_openness_is_seen_while_the_control_port_is_away(lab, programs, witness,
 
 
 def test_something_that_accepts_in_the_witnesss_place_is_an_interceptor(lab, programs, witness, tmp_path):
-    table = f"table inet mesh {{\nchain out {{\ntype nat hook output priority -100;\ntcp dport {DENY} redirect to :9999\n}}\n}}\n"
+    rule = f"type nat hook output priority -100;\ntcp dport {DENY} redirect to :9999\n"
+    table = f"table inet mesh {{\nchain out {{\n{rule}}}\n}}\n"
     subprocess.run(["ip", "netns", "exec", lab.pod, "nft", "-f", "-"], input=table, text=True, check=True, timeout=10)
     programs.start(
         "witness",
@@ -326,9 +327,11 @@ def test_nobody_else_gets_the_port_while_the_child_is_away(lab, programs, tmp_pa
     tries = (
         "import os,socket,sys,time\nos.setuid(64001)\nfound=set()\nuntil=time.monotonic()+2\n"
         "while time.monotonic()<until:\n"
-        " for family,ip in ((socket.AF_INET,'0.0.0.0'),(socket.AF_INET,'127.0.0.1'),(socket.AF_INET6,'::'),(socket.AF_INET6,'::1')):\n"
-        "  for options in ((),(socket.SO_REUSEADDR,),(socket.SO_REUSEPORT,),(socket.SO_REUSEADDR,socket.SO_REUSEPORT)):\n"
-        "   s=socket.socket(family)\n   [s.setsockopt(socket.SOL_SOCKET,o,1) for o in options]\n"
+        " for ip in ('0.0.0.0','127.0.0.1','::','::1'):\n"
+        "  A,P=socket.SO_REUSEADDR,socket.SO_REUSEPORT\n"
+        "  for options in ((),(A,),(P,),(A,P)):\n"
+        "   s=socket.socket(socket.AF_INET6 if ':' in ip else socket.AF_INET)\n"
+        "   [s.setsockopt(socket.SOL_SOCKET,o,1) for o in options]\n"
         f"   try: s.bind((ip,{HEALTH})); s.listen(); found.add('got it')\n"
         "   except OSError as e: found.add(e.errno)\n   s.close()\n"
         "print(sorted(found, key=str))\n"
@@ -351,7 +354,7 @@ def test_sigterm_ends_prover_and_child_at_once(programs, tmp_path):
     prover.process.terminate()
     assert prover.ends() == 0
     assert time.monotonic() - before < 1
-    eventually(lambda: not os.path.exists(f"/proc/{child}"))
+    eventually(lambda: not Path(f"/proc/{child}").exists())
 
 
 def test_a_port_that_somebody_else_holds_is_a_failure(programs, tmp_path):

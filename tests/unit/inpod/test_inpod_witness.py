@@ -90,7 +90,7 @@ def test_a_deny_listener_that_is_mute_or_dead_is_said_to_be_down(programs, ports
 def test_a_full_accept_queue_is_said_to_be_down(programs, ports):
     def change(text):
         return text.replace("loop.watch(deny,", MUTE).replace(
-            "link.listen(BACKLOG)", "link.listen(BACKLOG if port != %d else 1)" % ports[1]
+            "link.listen(BACKLOG)", f"link.listen(BACKLOG if port != {ports[1]} else 1)"
         )
 
     programs.start("witness", witness_config(control_port=ports[0], deny_port=ports[1]), change=change)
@@ -98,7 +98,7 @@ def test_a_full_accept_queue_is_said_to_be_down(programs, ports):
     with contextlib.ExitStack() as stack:
         for _ in range(6):
             link = stack.enter_context(socket.socket())
-            link.setblocking(False)
+            link.settimeout(0)
             link.connect_ex(("127.0.0.1", ports[1]))
         assert "deny=down" in hear(ports[0])
 
@@ -168,12 +168,14 @@ def test_a_flood_from_one_address_keeps_nobody_else_waiting(lab, programs):
     subprocess.run(["ip", "-n", lab.pod, "addr", "add", "10.99.0.3/24", "dev", "eth0"], check=True, timeout=10)
     flood = (
         "import socket,time\nuntil=time.monotonic()+3\nn=0\n"
-        f"while time.monotonic()<until:\n s=socket.socket(); s.bind(('10.99.0.3',0)); s.setblocking(False); s.connect_ex(('{WITNESS['4']}',{CONTROL})); n+=1; time.sleep(0) ; s.close()\n"
+        "while time.monotonic()<until:\n s=socket.socket(); s.bind(('10.99.0.3',0)); s.setblocking(False)\n"
+        f" s.connect_ex(('{WITNESS['4']}',{CONTROL})); n+=1; time.sleep(0); s.close()\n"
         "print(n)"
     )
     calm = (
         "import socket,time,json\nlate=[]\nfor _ in range(20):\n t=time.monotonic()\n"
-        f" s=socket.create_connection(('{WITNESS['4']}',{CONTROL}),timeout=3,source_address=('10.99.0.2',0)); ok=b'deny=up' in s.recv(100); s.close()\n"
+        f" s=socket.create_connection(('{WITNESS['4']}',{CONTROL}),timeout=3,source_address=('10.99.0.2',0))\n"
+        " ok=b'deny=up' in s.recv(100); s.close()\n"
         " late.append(time.monotonic()-t if ok else 99); time.sleep(0.05)\nprint(json.dumps(late))"
     )
     inside = ["ip", "netns", "exec", lab.pod, sys.executable, "-I", "-c"]
