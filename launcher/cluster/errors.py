@@ -10,7 +10,8 @@
     ├── Throttled               yes    429; ``retry_after`` seconds when the server said so
     ├── Gone                    no     410: the watch's resourceVersion is too old, list again
     ├── Unreachable             yes    no answer, a cut connection, 5xx; the request may have been carried out
-    └── ExecFailed              no     an exec did not run, or its stream broke
+    ├── ExecFailed              no     an exec did not run, or its stream broke
+    └── Misconfigured           no     no usable kubeconfig, context or in-cluster credentials; nothing was asked
 
 The text says operation, status and reason only: never bodies, headers or identities. The raw exception is the cause and
 goes to the log.
@@ -48,10 +49,19 @@ class Conflict(ClusterError):
 class Refused(ClusterError):
     """The server understood and said no: access, admission, validation, quota. Nothing was done."""
 
-    def __init__(self, operation: str, *, status: int | None = None, reason: str | None = None, message: str = "", quota: bool = False) -> None:
+    def __init__(
+        self,
+        operation: str,
+        *,
+        status: int | None = None,
+        reason: str | None = None,
+        message: str = "",
+        quota: bool = False,
+    ) -> None:
         super().__init__(operation, status=status, reason=reason)
         self.message = message
-        """The server's own sentence for admission and validation refusals, cut at 500 characters; shown to operators."""
+        """The server's own sentence for admission and validation refusals, cut at 500 characters; shown to
+        operators."""
         self.quota = quota
 
 
@@ -70,15 +80,40 @@ class Gone(ClusterError):
 
 
 class Unreachable(ClusterError):
-    """No answer within the time given, a cut connection, or 5xx. The request may have been carried out."""
+    """No answer within the time given, a cut connection, or 5xx.
+
+    ``sent`` is False only when the request certainly reached no server (the connection could not be made); otherwise
+    it may have been carried out.
+    """
 
     transient = True
 
+    def __init__(
+        self, operation: str, *, status: int | None = None, reason: str | None = None, sent: bool = True
+    ) -> None:
+        super().__init__(operation, status=status, reason=reason)
+        self.sent = sent
+
+
+class Misconfigured(ClusterError):
+    """No cluster could be chosen: ``reason`` says what is missing in kubeconfig, context or in-cluster credentials."""
+
 
 class ExecFailed(ClusterError):
-    """An exec did not start, or its stream broke. ``started`` is False when no byte of ours can have reached a process."""
+    """An exec did not start, or its stream broke.
 
-    def __init__(self, operation: str, *, status: int | None = None, reason: str | None = None, started: bool, exit_code: int | None = None) -> None:
+    ``started`` is False when no byte of ours can have reached a process.
+    """
+
+    def __init__(
+        self,
+        operation: str,
+        *,
+        status: int | None = None,
+        reason: str | None = None,
+        started: bool,
+        exit_code: int | None = None,
+    ) -> None:
         super().__init__(operation, status=status, reason=reason)
         self.started = started
         self.exit_code = exit_code

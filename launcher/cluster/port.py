@@ -1,7 +1,8 @@
 """What we need of a cluster: as few methods as the steps use, over raw JSON objects.
 
-Objects go in and come out as the API server's own JSON (camelCase dicts). Typed models would hide fields that they do not know.
-Reads return ``None`` for what is absent; everything else that is not success raises an error of ``cluster/errors.py``.
+Objects go in and come out as the API server's own JSON (camelCase dicts). Typed models would hide fields that they do
+not know. Reads return ``None`` for what is absent; everything else that is not success raises an error of
+``cluster/errors.py``.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -36,7 +37,9 @@ class Kind(Enum):
     NAMESPACE = Resource("v1", "Namespace", "namespaces", namespaced=False)
     NETWORK_POLICY = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
     DEPLOYMENT = Resource("apps/v1", "Deployment", "deployments")
-    ACCESS_REVIEW = Resource("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
+    ACCESS_REVIEW = Resource(
+        "authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
+    )
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,11 @@ class ExecStatus:
 
 
 class ExecStream(Protocol):
-    """Both directions of one exec. Sending blocks when the far side does not read (back-pressure)."""
+    """Both directions of one exec. Sending blocks when the far side does not read (back-pressure).
+
+    Receiving and sending may happen at the same time, each from one task. Whoever sends much must receive, too: a
+    process that waits for its output to be taken does not read.
+    """
 
     async def send(self, data: bytes) -> None:
         """Write to the process's stdin, at most 128 KiB a call. Raises ExecFailed when the stream has broken."""
@@ -67,7 +74,11 @@ class ExecStream(Protocol):
         """Half-close, where the server speaks v5; nothing otherwise. Never rely on it: lengths are told in-band."""
 
     async def receive(self) -> bytes | None:
-        """Return the next piece of stdout, or None at the stream's end (clean or cut: the two cannot be told apart)."""
+        """Return the next piece of stdout, or None at the stream's end (clean or cut: the two cannot be told apart).
+
+        Raises ExecFailed when the server says that the process could not be started, or was lost; ``started`` tells
+        which.
+        """
 
     @property
     def stderr(self) -> bytes:
@@ -88,38 +99,74 @@ class ClusterPort(Protocol):
         """Read one object; None when it is absent."""
 
     async def create(self, kind: Kind, namespace: str | None, body: Json, *, dry_run: bool = False) -> Json:
-        """Create with fieldValidation=Strict and return what was stored. Raises AlreadyExists, Refused, Conflict (quota race) …"""
+        """Create with fieldValidation=Strict and return what was stored.
+
+        Raises AlreadyExists, Refused, Conflict (a quota's update race: nothing was created), NotFound (no such
+        namespace).
+        """
 
     async def replace(self, kind: Kind, namespace: str, name: str, body: Json) -> Json:
-        """Replace under the resourceVersion that body carries. Raises Conflict when it is no longer the stored one, NotFound."""
+        """Replace under the resourceVersion that body carries.
 
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None) -> bool:
+        Raises Conflict when it is no longer the stored one, NotFound.
+        """
+
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None
+    ) -> bool:
         """Ask for deletion; False when it was absent. Raises Conflict when the stored uid is another."""
 
     def watch(
         self, kind: Kind, namespace: str, name: str, *, resource_version: str | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
-        """Watch one object. Without a resourceVersion the present object comes first, as ADDED. The iterator ends when the server
-        ends the watch (watch again); raises Gone, Unreachable."""
+        """Watch one object.
+
+        Without a resourceVersion the present object comes first, as ADDED. The iterator ends when the server ends the
+        watch (watch again from the last resourceVersion); raises Gone, Unreachable. A connection that died silently
+        is found out by an idle deadline. An absent object is no error: its creation is the first event.
+        """
 
     def exec(
         self, namespace: str, pod: str, container: str, argv: Sequence[str]
     ) -> AbstractAsyncContextManager[ExecStream]:
-        """Run argv in a container with stdin attached. Leaving the context aborts the connection. Raises ExecFailed(started=False)
-        when it could not begin."""
+        """Run argv in a container with stdin attached. Leaving the context aborts the connection.
+
+        Raises NotFound (no such pod), Refused (access; no such container in the pod's spec), Throttled, and
+        ExecFailed with ``started=False`` for everything else that kept it from beginning. A container that is not
+        running yet, or no more, shows at the first ``receive`` on some servers.
+        """
 
     def log(
-        self, namespace: str, pod: str, container: str, *, follow: bool = False, timestamps: bool = False,
-        tail_lines: int | None = None, limit_bytes: int | None = None, since: datetime | None = None,
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        follow: bool = False,
+        timestamps: bool = False,
+        tail_lines: int | None = None,
+        limit_bytes: int | None = None,
+        since: datetime | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Read a container's log as it comes. Raises NotFound (no such pod or container), Refused (400: not started yet)."""
+        """Read a container's log as it comes.
+
+        Raises NotFound (no such pod), Refused (400: no such container, or not started yet), Unreachable (cut, or silent for longer than the idle deadline; a follower goes on from the last
+        timestamp it saw).
+
+        ``since`` has whole seconds on the wire and is rounded down, so lines already seen come again.
+        """
 
 
 class AdminPort(ClusterPort, Protocol):
     """What the reaper and the doctor need besides: lists, and facts of the cluster."""
 
     async def list(
-        self, kind: Kind, namespace: str | None, *, labels: Mapping[str, str] | None = None, fields: Mapping[str, str] | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> list[Json]:
         """List by label and field selectors, paged inside; complete or an error."""
 
