@@ -1,7 +1,7 @@
 """Attestation: whether what the API server stored is what was sent.
 
-Raw JSON against raw JSON, whole objects, deny by default: what ``normalize.py`` does not name is a difference. Typed models
-have no part in this; a field that they do not know would vanish, and with it an escape.
+Raw JSON against raw JSON, whole objects, deny by default: what ``normalize.py`` does not name is a difference. Typed
+models have no part in this; a field that they do not know would vanish, and with it an escape.
 """
 
 import json
@@ -23,8 +23,8 @@ Kind = Literal["missing", "unexpected", "different"]
 class Violation:
     """One place where the stored object is not the one that was sent. Values are never repeated: they are not ours.
 
-    ``missing``: we sent it, and it is not there. ``unexpected``: it is there, and we did not send it. ``different``: both, and
-    they differ; for a list it means that its elements stand in another order.
+    ``missing``: sent, and not there. ``unexpected``: there, and not sent. ``different``: both,
+    and they differ; for a list it means that its elements stand in another order.
     """
 
     path: str
@@ -88,8 +88,8 @@ def attest(
 ) -> tuple[Violation, ...]:
     """Compare what was read back with what was sent; empty when they are the same object.
 
-    ``generation``: the one that the stored object must have; it rises with every change of the spec. None looks away; servers
-    that keep none for pods are not blamed for it. ``uid``: likewise, when given.
+    ``generation``: the one that the stored object must have; it rises with every change of the spec. None looks away;
+    servers that keep none for pods are not blamed for it. ``uid``: likewise, when given.
     """
     found = differences(sent, stored)
     left = [d for d in found if not _allowed(d, allowances) and not _forgiven(d, sent, PLATFORMS[platform])]
@@ -180,7 +180,7 @@ def _lists(sent: list[Any], stored: list[Any], place: Place) -> Iterator[Differe
 
 
 def _has_names(items: list[Any], key: str) -> bool:
-    """True when every element has a name of its own; one that occurs twice (the API allows it in ``env``) names nothing."""
+    """True when every element has a name of its own; one that occurs twice (``env`` may do so) names nothing."""
     found = [item.get(key) if isinstance(item, dict) else None for item in items]
     return all(isinstance(name, str) for name in found) and len(set(found)) == len(found)
 

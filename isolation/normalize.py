@@ -1,4 +1,4 @@
-"""What the API server itself does to an object between what was sent and what is read back. Everything else is a difference.
+"""What the API server itself does to an object before it is read back. Everything else is a difference.
 
 Our manifests say every default in the server's own spelling, so this list is short, and each line of it is needed:
 metadata of the server, ``status``, the node that the scheduler chose, and what only a named class can know.
@@ -44,8 +44,8 @@ def comparable(document: Mapping[str, Any]) -> Json:
 def filled_by_server(sent: Mapping[str, Any], keys: Keys, value: Any) -> bool:
     """True for an addition that the server makes to every pod like the one that was sent.
 
-    The node's name comes with scheduling. Priority and overhead are known to the classes alone, and are let through only when
-    the manifest names the class.
+    The node's name comes with scheduling. Priority and overhead are known to the classes alone, and are let through
+    only when the manifest names the class.
     """
     spec = sent.get("spec")
     if sent.get("kind") != "Pod" or not isinstance(spec, dict):

@@ -3,9 +3,9 @@
 Limits equal requests everywhere, so that a run gets what it was promised and a quota on limits is satisfied.
 
 Disk is accounted twice by the kubelet: a container's own logs (root file systems are read-only) against the container's
-limit, and logs and volumes together against the sum of the limits. The storage volume's share is put on the keeper, which
-writes nothing else: then each log is held to its container's own limit, the volume to its sizeLimit, and the sum, being
-larger than all of them, never evicts a pod before one of these has spoken.
+limit, and logs and volumes together against the sum of the limits. The storage volume's share is put on the keeper,
+which writes nothing else: then each log is held to its container's own limit, the volume to its sizeLimit, and the sum,
+being larger than all of them, never evicts a pod before one of these has spoken.
 """
 
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ class Shares:
 
 
 PROVER = Share(100, 64, 64)
-"""At less than 100m Python starts too slowly for a proof. 64 MiB holds an interpreter and a few dozen sockets. Its log is
-a line of some hundred bytes per round, at worst four a second, and is rotated by the kubelet at 10 MiB.
+"""At less than 100m Python starts too slowly for a proof. 64 MiB holds an interpreter and a few dozen sockets. Its log
+is a line of some hundred bytes per round, at worst four a second, and is rotated by the kubelet at 10 MiB.
 """
 
 KEEPER_MILLICORES = 50

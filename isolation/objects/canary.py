@@ -38,8 +38,8 @@ def build_canary(
 ) -> Json:
     """One canary.
 
-    ``targets`` are the addresses that must be closed (the operator's, unless given); ``latency_targets`` the open canary's
-    addresses, for the policed one; ``owner`` the preflight's ConfigMap.
+    ``targets`` are the addresses that must be closed (the operator's, unless given); ``latency_targets`` the open
+    canary's addresses, for the policed one; ``owner`` the preflight's ConfigMap.
     """
     config = programs.CanaryConfig(
         mode=kind,

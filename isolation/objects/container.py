@@ -19,7 +19,7 @@ def container(
     uid: int | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """One confined container. ``uid`` only where it differs from the pod's; empty lists are left out, as the server does."""
+    """One confined container. ``uid`` only where it differs from the pod's; empty lists are left out."""
     built: dict[str, Any] = {
         "name": name,
         "image": image,

@@ -1,4 +1,4 @@
-"""Everything that must stand before a run: namespace, accounts, least rights, the policy that denies by default, the witness."""
+"""All that must stand before a run: namespace, accounts, least rights, the default-deny policy, the witness."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,9 +42,7 @@ def launcher_rights(options: IsolationOptions) -> tuple[Right, ...]:
         Right("events", ("list",), "why a pod makes no progress; its last probe failure when it is gone"),
         Right("configmaps", ("create", "get", "update"), "records and the preflight's result"),
         Right("secrets", ("create",), "capabilities"),
-        Right(
-            "networkpolicies", ("create", "get"), "the run's policy; the default-deny policy is looked at", NETWORKING
-        ),
+        Right("networkpolicies", ("create", "get"), "the run's policy, and the default-deny one", NETWORKING),
         Right("services", ("get",), "the witness's addresses", only=(options.witness,)),
     )
 
@@ -55,8 +53,8 @@ REAPER_RIGHTS = (
     Right("secrets", ("list", "delete"), "Secrets whose pod is missing"),
     Right("networkpolicies", ("list", "get", "delete"), "policies whose pod is missing", NETWORKING),
 )
-"""What the reaper may do. To list Secrets is to be able to read them, which is why this is no right of the launcher's: keep
-the reaper's account to the reaper.
+"""What the reaper may do. To list Secrets is to be able to read them, which is why the launcher may not: keep this account
+to the reaper.
 """
 
 

@@ -49,8 +49,9 @@ def build_pod(
 ) -> Json:
     """The canonical pod of a run, owned by its record.
 
-    ``witness_ips`` are the witness's ClusterIPs by address family; ``secret`` is the name of the run's Secret when the
-    spec names a capability. Raises SpecInvalid when the egress profile is unknown or the platform has no room for the disk.
+    ``witness_ips`` are the witness's ClusterIPs by address family; ``secret`` is the name of the run's Secret when
+    the spec names a capability. Raises SpecInvalid when the egress profile is unknown or the platform has no room for
+    the disk.
     """
     egress = egress_profile(spec, options)
     shares = conformed(PLATFORMS[options.platform], resources.shares(spec))
@@ -192,8 +193,8 @@ def _worker_mounts() -> list[Json]:
 def _isolation_probe(health_port: int) -> Json:
     """The kubelet ends a worker whose prover says that isolation was lost, with no launcher alive.
 
-    Three failures, because the prover is away for up to 1.5 s when it restarts; one second of grace, because what is
-    killed is no longer isolated.
+    Three failures, because the prover is away for up to 1.5 s when it restarts; one second of grace, because what
+    is killed is no longer isolated.
     """
     return {
         "failureThreshold": 3,

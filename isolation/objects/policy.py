@@ -25,8 +25,8 @@ _CLUSTER_DNS: Json = {
 def build_policy(spec: JobSpec, options: IsolationOptions, *, pod: Owner | None) -> Json:
     """The policy that guards a run: its own, owned by its pod, or (scope ``shared``) that of all runs with its profile.
 
-    A shared one is owned by nobody. Raises SpecInvalid when the egress profile is unknown, ValueError when scope ``run``
-    has no pod.
+    A shared one is owned by nobody. Raises SpecInvalid when the egress profile is unknown, ValueError when scope
+    ``run`` has no pod.
     """
     profile = egress_profile(spec, options)
     body = deny_all_but(selector(spec, options), egress_rules(profile, options))

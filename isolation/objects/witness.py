@@ -1,4 +1,4 @@
-"""The witness: what every run may reach on one port and none may on the other, so that a block on the second means something."""
+"""The witness: every run may reach its one port and none the other, so that a block on the second means something."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _RESOURCES: Json = {
     "limits": {"cpu": "500m", "ephemeral-storage": "64Mi", "memory": "96Mi"},
     "requests": {"cpu": "50m", "ephemeral-storage": "64Mi", "memory": "96Mi"},
 }
-"""A few connections a second need almost nothing. The limit leaves room for refusing a flood that must starve no run."""
+"""A few connections a second need almost nothing. The limit leaves room for refusing a flood."""
 
 
 def witness(options: IsolationOptions) -> list[Json]:
