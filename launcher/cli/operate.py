@@ -93,14 +93,21 @@ async def _preflight(call: Invocation, settings: Settings, *, force: bool) -> An
 def reap(call: Invocation, dry_run: bool) -> int:  # noqa: FBT001 -- click passes flags by name
     """Delete old tombstones, and objects whose counterpart is gone.
 
-    Needs the reaper's Role. Never touches a live run; safe beside any number of launchers. Run it as a CronJob.
+    Needs the reaper's Role. Never touches a live run; safe beside any number of launchers. Run it as a CronJob. Exit
+    code 125 when something could not be deleted; the next pass tries it again.
     """
     report = _plain(asyncio.run(_reap(call, call.settings(), dry_run=dry_run)))
     if call.json:
         output.as_json(report)
     else:
-        output.table(("REAPED" if not dry_run else "WOULD REAP", ""), _rows(report), wrap=("",))
-    return exitcodes.OK
+        _tell_reaped(report, dry_run=dry_run)
+    return exitcodes.OWN_FAILURE if report.get("failed") else exitcodes.OK
+
+
+def _tell_reaped(report: Mapping[str, Any], *, dry_run: bool) -> None:
+    lines = [(outcome, line) for outcome, found in report.items() for line in found]
+    rows = [(outcome, line["kind"], line["name"], line["why"]) for outcome, line in lines]
+    output.table(("WOULD BE" if dry_run else "WAS", "KIND", "NAME", "WHY"), rows, wrap=("WHY",))
 
 
 async def _reap(call: Invocation, settings: Settings, *, dry_run: bool) -> Any:

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 
@@ -136,10 +137,25 @@ def test_a_preflight_that_found_something_is_1(podgate, script):
     assert podgate("preflight").code == 1
 
 
+REAPED = {"deleted": [{"kind": "Pod", "name": "podgate-run-x", "why": "its record is gone"}], "kept": [], "failed": []}
+
+
+def test_reap_tells_a_person_what_went_and_why(podgate, script):
+    script.reports["reap"] = REAPED
+    answer = podgate("reap")
+    assert answer.code == 0
+    assert re.search(rb"deleted +Pod +podgate-run-x +its record is gone", answer.out)
+
+
+def test_a_pass_of_the_reaper_that_failed_in_part_is_125(podgate, script):
+    script.reports["reap"] = {**REAPED, "failed": REAPED["deleted"]}
+    assert podgate("reap").code == 125
+
+
 def test_reap_prints_what_it_did(podgate, script):
-    script.reports["reap"] = {"deleted": [{"kind": "Pod", "name": "x"}], "kept": []}
+    script.reports["reap"] = REAPED
 
     answer = podgate("reap", "--dry-run", "--json")
 
-    assert json.loads(answer.out)["deleted"][0]["name"] == "x"
+    assert json.loads(answer.out)["deleted"][0]["name"] == "podgate-run-x"
     assert script.calls == ["reap dry_run=True"]
