@@ -170,8 +170,10 @@ class WebsocketExec:
             raise ExecFailed(self._operation, reason=type(error).__name__, started=True) from harmless(error)
 
     async def _message(self) -> bytes | None:
-        """Return the next message, or None when there will be no more: closed, cut, or idle after the status had
-        come."""
+        """Return the next message, or None when there will be no more.
+
+        That is: closed, cut, or idle for a while after the status had come.
+        """
         try:
             async with asyncio.timeout(None if self._status is None else CLOSING_SECONDS):
                 message = await self._websocket.receive()

@@ -150,8 +150,8 @@ class ClusterPort(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Read a container's log as it comes.
 
-        Raises NotFound (no such pod), Refused (400: no such container, or not started yet), Unreachable (cut, or silent for longer than the idle deadline; a follower goes on from the last
-        timestamp it saw).
+        Raises NotFound (no such pod), Refused (400: no such container, or not started yet), Unreachable (cut, or silent
+        for longer than the idle deadline; a follower goes on from the last timestamp it saw).
 
         ``since`` has whole seconds on the wire and is rounded down, so lines already seen come again.
         """
