@@ -310,6 +310,12 @@ def test_a_change_of_the_policy_is_found(change, expected):
     assert found(policy(), read_back) == [expected]
 
 
+def test_what_a_server_adds_to_pods_is_no_business_of_a_policy():
+    read_back = stored(policy())
+    read_back["spec"]["nodeName"] = "node-1"
+    assert found(policy(), read_back) == [("$.spec.nodeName", "unexpected")]
+
+
 @pytest.mark.parametrize("read_back", [{}, {"metadata": None, "spec": []}, {"metadata": [], "kind": 5}])
 def test_what_is_no_pod_at_all_is_a_difference(read_back):
     assert attest(pod(), read_back)
