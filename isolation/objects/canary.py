@@ -1,14 +1,14 @@
 """The preflight's pods: one without and one with a run's policy, so that a block is known to come from the policy."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 from isolation import labels, names
 from isolation.names import CanaryKind
 from isolation.objects import programs
 from isolation.objects.container import container, from_pod
 from isolation.objects.owner import Owner
-from isolation.objects.pod import programs_targets
+from isolation.objects.pod import WitnessIps, by_family, programs_targets
 from isolation.objects.podspec import pod_spec
 from isolation.objects.policy import deny_all_but, egress_rules, policy
 from isolation.options import EgressProfile, IsolationOptions
@@ -29,7 +29,7 @@ def build_canary(
     *,
     suffix: str,
     kind: CanaryKind,
-    witness_ips: Mapping[Literal["4", "6"], str],
+    witness_ips: WitnessIps,
     targets: Sequence[programs.Target] | None = None,
     latency_targets: Sequence[str] = (),
     owner: Owner | None = None,
@@ -43,7 +43,7 @@ def build_canary(
     """
     config = programs.CanaryConfig(
         mode=kind,
-        witness=dict(witness_ips),
+        witness=by_family(witness_ips),
         control_port=options.control_port,
         deny_port=options.deny_port,
         listen_port=LISTEN_PORT,

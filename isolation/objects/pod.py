@@ -20,6 +20,9 @@ from isolation.spec import JobSpec
 
 Json = dict[str, Any]
 Family = Literal["4", "6"]
+WitnessIps = Mapping[Family, str] | Mapping[str, str]
+"""The witness's ClusterIPs by address family."""
+FAMILIES: tuple[Family, ...] = ("4", "6")
 
 STORAGE = "storage"
 TMP = "tmp"
@@ -43,7 +46,7 @@ def build_pod(
     spec: JobSpec,
     options: IsolationOptions,
     *,
-    witness_ips: Mapping[Family, str],
+    witness_ips: WitnessIps,
     record: Owner,
     secret: str | None,
 ) -> Json:
@@ -73,7 +76,7 @@ def _metadata(spec: JobSpec, options: IsolationOptions, record: Owner) -> Json:
     }
 
 
-def _prover(spec: JobSpec, options: IsolationOptions, shares: Shares, witness_ips: Mapping[Family, str]) -> Json:
+def _prover(spec: JobSpec, options: IsolationOptions, shares: Shares, witness_ips: WitnessIps) -> Json:
     command, args = programs.pod_command("prover", _prover_config(spec, options, witness_ips))
     env = [
         from_pod(programs.POD_IPS_ENV, "status.podIPs"),
@@ -93,11 +96,9 @@ def _prover(spec: JobSpec, options: IsolationOptions, shares: Shares, witness_ip
     )
 
 
-def _prover_config(
-    spec: JobSpec, options: IsolationOptions, witness_ips: Mapping[Family, str]
-) -> programs.ProverConfig:
+def _prover_config(spec: JobSpec, options: IsolationOptions, witness_ips: WitnessIps) -> programs.ProverConfig:
     return programs.ProverConfig(
-        witness=dict(witness_ips),
+        witness=by_family(witness_ips),
         control_port=options.control_port,
         deny_port=options.deny_port,
         health_port=options.health_port,
@@ -106,6 +107,14 @@ def _prover_config(
         on_blind=options.on_blind,
         blind_after_seconds=options.blind_after_seconds,
     )
+
+
+def by_family(witness_ips: WitnessIps) -> dict[Family, str]:
+    """The witness's addresses as the in-pod programs take them. Raises ValueError for another family than 4 and 6."""
+    addresses: dict[str, str] = {**witness_ips}
+    if not addresses.keys() <= set(FAMILIES):
+        raise ValueError("an address family is 4 or 6")
+    return {family: addresses[family] for family in FAMILIES if family in addresses}
 
 
 def programs_targets(options: IsolationOptions) -> tuple[programs.Target, ...]:

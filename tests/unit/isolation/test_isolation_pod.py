@@ -5,7 +5,7 @@ from isolation_samples import IMAGE, POD, RECORD, TRUSTED, WITNESS_IPS, containe
 from kubernetes.aio.client import V1NetworkPolicy, V1Pod, V1Secret
 
 from isolation.inpod import source
-from isolation.objects import build_policy, build_secret
+from isolation.objects import build_pod, build_policy, build_secret
 from isolation.objects.secret import CapabilityInvalid
 from isolation.options import ClosedTarget, EgressProfile, EgressRule, HostAlias
 from isolation.spec import SpecInvalid
@@ -199,6 +199,11 @@ def test_the_programs_travel_as_their_committed_text():
     assert config["targets"] == [{"ip": "198.51.100.10", "name": "net", "port": 80, "protocol": "tcp"}]
     assert (config["timeoutSeconds"], config["healthPort"], config["blindAfterSeconds"]) == (900, 8799, 300)
     assert json.loads(container(built, "gate")["args"][0])["boundSeconds"] == 300
+
+
+def test_there_are_two_address_families():
+    with pytest.raises(ValueError, match="4 or 6"):
+        build_pod(spec(), options(), witness_ips={"5": "10.0.0.1"}, record=RECORD, secret=None)
 
 
 def test_the_gate_has_the_workers_limits():
