@@ -57,7 +57,7 @@ def stored(sent: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def recorded(name: str) -> dict[str, Any]:
+def recorded(name: str) -> Any:
     return json.loads((RECORDED / f"{name}.json").read_text())
 
 

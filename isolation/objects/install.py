@@ -53,8 +53,8 @@ REAPER_RIGHTS = (
     Right("secrets", ("list", "delete"), "Secrets whose pod is missing"),
     Right("networkpolicies", ("list", "get", "delete"), "policies whose pod is missing", NETWORKING),
 )
-"""What the reaper may do. To list Secrets is to be able to read them, which is why the launcher may not: keep this account
-to the reaper.
+"""What the reaper may do. To list Secrets is to be able to read them, which is why the launcher may not: keep this
+account to the reaper.
 """
 
 

@@ -111,7 +111,7 @@ def _prover_config(spec: JobSpec, options: IsolationOptions, witness_ips: Witnes
 
 def by_family(witness_ips: WitnessIps) -> dict[Family, str]:
     """The witness's addresses as the in-pod programs take them. Raises ValueError for another family than 4 and 6."""
-    addresses: dict[str, str] = {**witness_ips}
+    addresses = {str(family): address for family, address in witness_ips.items()}
     if not addresses.keys() <= set(FAMILIES):
         raise ValueError("an address family is 4 or 6")
     return {family: addresses[family] for family in FAMILIES if family in addresses}
