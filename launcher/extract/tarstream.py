@@ -17,6 +17,7 @@ EXTENDED_LIMIT = 64 << 10
 NUMBER_DIGITS = 20
 """A decimal longer than this is no size, and converting it costs more than it is worth."""
 _ZERO = bytes(BLOCK)
+_END_BLOCKS = 2
 _KINDS: dict[bytes, Literal["file", "directory", "symlink"]] = {
     b"0": "file",
     b"\0": "file",
@@ -89,14 +90,14 @@ class TarStream:
                 skipped = min(self._padding, len(data))
                 self._padding -= skipped
                 data = data[skipped:]
-            elif self._zeros == 2:
+            elif self._zeros == _END_BLOCKS:
                 raise malformed("bytes behind its end")
             else:
                 data = self._feed_header(data)
 
     def finish(self) -> None:
         """Check that the archive ended where an archive ends."""
-        if self._zeros != 2 or self._pending:
+        if self._zeros != _END_BLOCKS or self._pending:
             raise malformed("it has no end")
 
     def _feed_content(self, data: memoryview) -> memoryview:
@@ -125,9 +126,9 @@ class TarStream:
         if self._extended_size:
             self._records = _records(block[: self._extended_size])
             self._extended_size, self._wanted = 0, BLOCK
-        elif block == _ZERO:
+        elif block == _ZERO and not self._records:
             self._zeros += 1
-        elif self._zeros or self._records and block[156:157] == b"x":
+        elif self._zeros or (self._records and block[156:157] == b"x"):
             raise malformed("a header in the wrong place")
         else:
             self._header(block)

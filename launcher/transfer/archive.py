@@ -18,8 +18,8 @@ from launcher.transfer.threads import Ahead
 BLOCK = 512
 FRAME_BYTES = 128 << 10
 """What one send takes: as fast as any larger (measured), and far below what makes a server close the stream."""
-BATCH_BYTES = 1 << 20
-"""What one hop into a thread reads: a thousand small files, or 1 MiB of a large one. Two of them are in flight."""
+BATCH_BYTES = 512 << 10
+"""What one hop into a thread reads: hundreds of small files, or a piece of a large one. Two of them are in flight."""
 READ_BYTES = 256 << 10
 END = bytes(2 * BLOCK)
 _MTIME_LIMIT = 8**11 - 1
@@ -145,7 +145,7 @@ class Archive:
         return self._digest.digest()
 
     def batch(self) -> bytes:
-        """Return the next part of at most 1 MiB; empty at the end. Blocking."""
+        """Return the next part of at most 512 KiB; empty at the end. Blocking."""
         gathered = self._left
         while len(gathered) < BATCH_BYTES:
             piece = next(self._pieces, None)

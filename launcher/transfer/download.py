@@ -17,7 +17,7 @@ from launcher.transfer.threads import Behind
 
 IDLE_SECONDS = 60.0
 """As ``bounds.transfer_idle``; callers with settings hand their own in."""
-BATCH_BYTES = 1 << 20
+BATCH_BYTES = 512 << 10
 """What is gathered before a thread writes it out: one hop for hundreds of small files."""
 EXCLUDED_NAMES = (
     "node_modules",
@@ -140,7 +140,7 @@ class _Tally:
 
 
 async def _batches(inbound: Inbound) -> AsyncIterator[bytes]:
-    """Yield the frames' content, gathered to about 1 MiB, up to the empty frame."""
+    """Yield the frames' content, gathered to about 512 KiB, up to the empty frame."""
     gathered = bytearray()
     while length := int.from_bytes(await inbound.exactly(4), "big"):
         if length > FRAME_LIMIT:
