@@ -1,7 +1,7 @@
 """Receives a run's seed in the gate, and puts it in place only when all of it has arrived.
 
-Exec: ``python3 -I -S -c <this> <config>`` with ``{"epoch", "maxBytes", "maxEntries", "root"}``; the protocol is in the package's docstring.
-One buffer of 1 MiB is all the memory a transfer takes. Nothing is followed: directories are opened part by part without
+Exec: ``python3 -I -S -c <this> <config>`` with ``{"epoch", "maxBytes", "maxEntries", "root"}``; the package's docstring has the
+protocol. One buffer of 1 MiB is all the memory a transfer takes. Nothing is followed: directories are opened part by part without
 following links, files are made exclusively, so an entry can neither leave its directory nor replace another.
 """
 
@@ -18,7 +18,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional, Tuple
+    from typing import Any, Dict, Iterator, List, Tuple
 
 BLOCK = 512
 BUFFER_BYTES = 1 << 20
@@ -378,9 +378,12 @@ def place(config: Dict[str, Any], mine: str) -> None:
         except FileNotFoundError:
             pass
         os.rename(mine, current)
-        clear(old)
     finally:
         os.close(lock)
+    try:
+        clear(old)
+    except OSError:
+        pass  # it is in nobody's way, and the next receiver tries again
 
 
 def receive(config: Dict[str, Any], source: Source) -> Dict[str, Any]:
@@ -420,6 +423,8 @@ def main() -> int:
     except OSError as error:
         reason = "no room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else os.strerror(error.errno or errno.EIO)
         answer = {"ok": False, "code": "seed_failed", "message": "the storage: " + reason}
+    except (ValueError, OverflowError, MemoryError) as error:
+        answer = {"ok": False, "code": "seed_failed", "message": "a damaged archive: " + type(error).__name__}
     say(**answer)
     if not answer["ok"]:
         source.drain()
