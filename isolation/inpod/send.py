@@ -1,8 +1,8 @@
 """Sends what a worker left, from the keeper: its result, or its whole workspace.
 
-Exec: ``python3 -I -S -c <this> <config>`` with ``{"root", "what", "excludeNames", "excludePaths", "maxBytes", "maxEntries"}``; the protocol is in
-the package's docstring. The worker has ended, but the tree is hostile all the same: nothing is followed, whatever cannot be
-sent ends the transfer by name, and one buffer of 256 KiB is all the memory that content takes.
+Exec: ``python3 -I -S -c <this> <config>``; config and protocol are in the package's docstring. The worker has ended, but the
+tree is hostile all the same: nothing is followed, whatever cannot be sent ends the transfer by name, and one buffer of
+256 KiB is all the memory that content takes.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ def workspace(config: Dict[str, Any]) -> Dict[str, Any]:
         answer = {"ok": False, "code": "collect_failed", "message": reason(error)}
     else:
         answer = {"ok": True, "bytes": frames.count, "sha256": frames.digest.hexdigest(), "entries": sender.entries}
-        answer.update(excluded=sender.excluded, dropped=sender.dropped)
+        answer.update(excluded=sorted(sender.excluded), dropped=sender.dropped)
     write([b"\0\0\0\0"])
     return answer
 
