@@ -1,4 +1,7 @@
-"""Seeding: everything about workspace and input is decided before anything is created; sending then only carries it out."""
+"""Seeding: everything about workspace and input is decided before anything is created.
+
+Sending then only carries it out.
+"""
 
 import asyncio
 import errno
@@ -37,8 +40,8 @@ FIXED_ENTRIES = 3
 class PreparedSeed:
     """A seed that was looked at and fits: it holds the workspace open, so close it (also as a context manager).
 
-    ``archive_bytes`` is the exact length of what will be sent, ``content_bytes`` the sum of the files' sizes, ``entries`` what the
-    workspace holds.
+    ``archive_bytes`` is the exact length of what will be sent, ``content_bytes`` the sum of the files' sizes,
+    ``entries`` what the workspace holds.
     """
 
     source: Source
@@ -68,8 +71,9 @@ class PreparedSeed:
 def prepare(spec: JobSpec, settings: Settings, *, bound_to_root: bool) -> PreparedSeed:
     """Look at workspace and input, completely. Blocking: seconds for 100,000 entries. Nothing is created.
 
-    ``bound_to_root``: both must lie below ``settings.workspace_root``, reached without symbolic links (relative paths start there);
-    otherwise they may lie anywhere. Raises ``workspace_{invalid,changed,too_large,unreadable}``, ``input_invalid``.
+    ``bound_to_root``: both must lie below ``settings.workspace_root``, reached without symbolic links (relative paths
+    start there); otherwise they may lie anywhere. Raises ``workspace_{invalid,changed,too_large,unreadable}``,
+    ``input_invalid``.
     """
     places = _Places(settings.workspace_root if bound_to_root else None, bound=bound_to_root)
     disk_bytes = spec.disk_mb << 20
@@ -103,15 +107,13 @@ class _Places:
         try:
             return self._below(path, flags, code, what) if self._bound else self._anywhere(path, flags, code, what)
         except OSError as error:
-            reason = (
-                "is a symbolic link, or not what it must be"
-                if error.errno in (20, 40)
-                else os.strerror(error.errno or 0).lower()
-            )
+            wrong = error.errno in {errno.ENOTDIR, errno.ELOOP}
+            said = os.strerror(error.errno or 0).lower()
+            reason = "is, or lies beneath, a symbolic link or a file of another kind" if wrong else said
             raise PodgateError(code, f"{what}: {reason}") from error
 
     def _anywhere(self, path: Path, flags: int, code: str, what: str) -> int:
-        if path.resolve() == Path("/"):
+        if os.path.realpath(path) == "/":
             raise PodgateError(code, f"{what} may not be the root of the file system")
         return os.open(os.path.abspath(path), flags)  # noqa: PTH100  resolve() would follow the very link to be refused
 
@@ -137,7 +139,7 @@ class _Places:
                 code, "no workspace root is set, so specs may not name host paths (PODGATE_WORKSPACE_ROOT)"
             )
         root = Path(os.path.abspath(self._root))  # noqa: PTH100  the operator's own path stays as written
-        if root.resolve() == Path("/"):
+        if os.path.realpath(root) == "/":
             raise PodgateError(code, "the workspace root may not be /")
         return root
 
@@ -186,10 +188,13 @@ async def send_seed(
     idle_seconds: float,
     sleep: Sleep = asyncio.sleep,
 ) -> SeedReceipt:
-    """Put a seed into the gate, in place under ``epoch``. The caller bounds the whole; ``idle_seconds`` bounds each silence.
+    """Put a seed into the gate, in place under ``epoch``.
 
-    A broken transfer starts again from a clean directory, up to three times in all. Raises ``seed_failed``, ``launch_superseded`` (a receiver
-    of a newer epoch was there), and what reading the workspace comes upon: ``workspace_changed``, ``workspace_unreadable``.
+    The caller bounds the whole; ``idle_seconds`` bounds each silence.
+
+    A broken transfer starts again from a clean directory, up to three times in all. Raises ``seed_failed``,
+    ``launch_superseded`` (a receiver of a newer epoch was there), and what reading the workspace comes upon:
+    ``workspace_changed``, ``workspace_unreadable``.
     """
     command = argv("receive", _config(prepared, epoch))
 

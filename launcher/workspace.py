@@ -1,4 +1,7 @@
-"""Bringing a workspace back: into a staging directory beside the destination, then one swap that leaves the old or the new, whole."""
+"""Bringing a workspace back.
+
+Into a staging directory beside the destination, then one swap that leaves the old or the new, whole.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,8 +38,9 @@ async def materialize(
 ) -> Materialized:
     """Replace ``destination`` (a directory, or nothing yet; its parents are made) by the workspace in the keeper.
 
-    ``disk_mb`` bounds what may come, ``exclude`` are the spec's relative paths, ``seconds`` bound one try. Raises ``collect_failed``,
-    ``extract_*``, ``workspace_invalid`` (a destination that may not be); then the destination is what it was.
+    ``disk_mb`` bounds what may come, ``exclude`` are the spec's relative paths, ``seconds`` bound one try. Raises
+    ``collect_failed``, ``extract_*``, ``workspace_invalid`` (a destination that may not be); then the destination is
+    what it was.
     """
     command = workspace_argv(exclude=exclude, max_bytes=disk_mb << 20, max_entries=ENTRY_LIMIT)
     place = await in_thread(Place, destination)

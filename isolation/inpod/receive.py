@@ -1,8 +1,9 @@
 """Receives a run's seed in the gate, and puts it in place only when all of it has arrived.
 
-Exec: ``python3 -I -S -c <this> <config>`` with ``{"epoch", "maxBytes", "maxEntries", "root"}``; the package's docstring has the
-protocol. One buffer of 1 MiB is all the memory a transfer takes. Nothing is followed: directories are opened part by part without
-following links, files are made exclusively, so an entry can neither leave its directory nor replace another.
+Exec: ``python3 -I -S -c <this> <config>`` with ``{"epoch", "maxBytes", "maxEntries", "root"}``; the package's
+docstring has the protocol. One buffer of 1 MiB is all the memory a transfer takes. Nothing is followed: directories
+are opened part by part without following links, files are made exclusively, so an entry can neither leave its
+directory nor replace another.
 """
 
 from __future__ import annotations
@@ -299,7 +300,10 @@ def alone(root: str) -> int:
 
 
 def end_holder(path: str, how: int) -> None:
-    """Signal the process that holds the file. It wrote its number under the lock that we hold now, so it is the right one."""
+    """Signal the process that holds the file.
+
+    It wrote its number under the lock that we hold now, so it is the right one.
+    """
     with open(path, "rb") as file:
         holder = file.read(20)
     if holder.isdigit():
@@ -343,7 +347,10 @@ def clear(path: str) -> None:
 
 
 def begin(config: Dict[str, Any]) -> Tuple[str, int]:
-    """Take over under the lock: fence lower epochs, end their receivers, make a clean directory. Return it, and the held file."""
+    """Take over under the lock: fence lower epochs, end their receivers, make a clean directory.
+
+    Return it, and the held file.
+    """
     root, epoch = config["root"], config["epoch"]
     lock = locked(os.path.join(root, ".lock"))
     try:
@@ -358,7 +365,7 @@ def begin(config: Dict[str, Any]) -> Tuple[str, int]:
         os.mkdir(mine, 0o755)
         for area in AREAS:
             os.mkdir(os.path.join(os.fsencode(mine), area))
-            os.chmod(os.path.join(os.fsencode(mine), area), 0o2770)
+            os.chmod(os.path.join(os.fsencode(mine), area), 0o2770)  # noqa: S103  worker and group, nobody else
         return mine, held
     finally:
         os.close(lock)

@@ -1,8 +1,8 @@
 """Sends what a worker left, from the keeper: its result, or its whole workspace.
 
-Exec: ``python3 -I -S -c <this> <config>``; config and protocol are in the package's docstring. The worker has ended, but the
-tree is hostile all the same: nothing is followed, whatever cannot be sent ends the transfer by name, and one buffer of
-256 KiB is all the memory that content takes.
+Exec: ``python3 -I -S -c <this> <config>``; config and protocol are in the package's docstring. The worker has ended,
+but the tree is hostile all the same: nothing is followed, whatever cannot be sent ends the transfer by name, and one
+buffer of 256 KiB is all the memory that content takes.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def record(key: bytes, value: bytes) -> bytes:
     return b"%d" % length + body
 
 
-def block(name: bytes, flag: bytes, mode: int, size: int, mtime: int, target: bytes = b"") -> bytes:
+def block(name: bytes, flag: bytes, mode: int, size: int, mtime: int, *, target: bytes = b"") -> bytes:
     """Return one header block."""
     fields = b"%07o\0%07o\0%07o\0%011o\0%011o\0" % (mode, 0, 0, size, mtime)
     head = name.ljust(100, b"\0") + fields + b" " * 8 + flag + target.ljust(100, b"\0") + b"ustar\0" + b"00"
@@ -117,7 +117,7 @@ def block(name: bytes, flag: bytes, mode: int, size: int, mtime: int, target: by
     return head[:148] + b"%06o\0 " % sum(head) + head[156:]
 
 
-def header(path: bytes, flag: bytes, mode: int, size: int, mtime: float, target: bytes = b"") -> bytes:
+def header(path: bytes, flag: bytes, mode: int, size: int, mtime: float, *, target: bytes = b"") -> bytes:
     """Return an entry's header, with an extended one before it where a field is too small."""
     more = b""
     if len(path) > 100:
@@ -127,7 +127,7 @@ def header(path: bytes, flag: bytes, mode: int, size: int, mtime: float, target:
     if size >= 8**11:
         more += record(b"size", b"%d" % size)
     mtime = min(max(int(mtime), 0), 8**11 - 1)
-    plain = block(path[:100], flag, mode, size if size < 8**11 else 0, mtime, target[:100])
+    plain = block(path[:100], flag, mode, size if size < 8**11 else 0, mtime, target=target[:100])
     if not more:
         return plain
     return block(b"extended", b"x", 0o644, len(more), 0) + more + b"\0" * (-len(more) % BLOCK) + plain
@@ -176,9 +176,8 @@ class Sender:
             path = join(above, name) if name is not None else b""
             fd = self.reach(root, path)
             try:
-                for child in sorted(self.listing(fd, path)):
-                    if self.entry(fd, child, join(path, child)):
-                        pending.append((path, child))
+                names = sorted(self.listing(fd, path))
+                pending.extend((path, child) for child in names if self.entry(fd, child, join(path, child)))
             finally:
                 os.close(fd)
 
@@ -216,7 +215,7 @@ class Sender:
             self.frames.put(header(path + b"/", b"5", 0o755, 0, seen.st_mtime))
             return True
         if stat.S_ISLNK(seen.st_mode):
-            self.frames.put(header(path, b"2", 0o777, 0, seen.st_mtime, os.readlink(name, dir_fd=above)))
+            self.frames.put(header(path, b"2", 0o777, 0, seen.st_mtime, target=os.readlink(name, dir_fd=above)))
         elif stat.S_ISREG(seen.st_mode):
             self.file(above, name, path)
         else:
@@ -224,7 +223,10 @@ class Sender:
         return False
 
     def excludes(self, name: bytes, path: bytes, mode: int) -> bool:
-        """Tell whether the exclusions drop an entry, and list dropped directories. A plain file goes by its path only."""
+        """Tell whether the exclusions drop an entry, and list dropped directories.
+
+        A plain file goes by its path only.
+        """
         if path not in self.paths and (name not in self.names or stat.S_ISREG(mode)):
             return False
         if stat.S_ISDIR(mode):

@@ -19,7 +19,10 @@ MTIME_LIMIT = 1 << 33
 
 @dataclass(frozen=True)
 class Limits:
-    """``content_bytes`` counts what the headers declare, and bounds what really comes; ``seconds`` is the time for all of it."""
+    """``content_bytes`` counts what the headers declare, and bounds what really comes.
+
+    ``seconds`` is the time for all of it.
+    """
 
     content_bytes: int
     seconds: float
@@ -27,7 +30,10 @@ class Limits:
 
 
 class Extraction:
-    """One extraction into an empty directory. Blocking: run it in a thread. Nothing of it is to be used before ``finish``."""
+    """One extraction into an empty directory. Blocking: run it in a thread.
+
+    Nothing of it is to be used before ``finish``.
+    """
 
     def __init__(self, root: int, limits: Limits, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._writer = _Writer(root, limits)
@@ -112,7 +118,7 @@ class _Writer:
         finally:
             self._close_file()
 
-    def extra(self, size: int) -> None:
+    def header(self, size: int) -> None:
         self._room -= size
         if self._room < 0:
             raise PodgateError("extract_size_limit", "more bytes of headers than the limits allow")
@@ -136,7 +142,7 @@ class _Writer:
         self.count += 1
         if self.count > self._limits.entries:
             raise PodgateError("extract_entry_limit", f"more than {self._limits.entries} entries")
-        self.extra(entry.size)
+        self.header(entry.size)
 
     def _make(self, entry: Entry, parts: tuple[bytes, ...]) -> None:
         if entry.kind == "directory":

@@ -1,8 +1,9 @@
 """Puts a finished directory where another is, so that a crash at any instant leaves the old one or the new one, whole.
 
-Beside a destination ``work`` lie, for a while, ``.podgate-<hash>-new-<random>`` (being filled, or the old one after the exchange) and, where
-the file system cannot exchange two names, ``.podgate-<hash>-old``. Whoever fills a staging directory holds a lock on it; one without
-a lock is a leftover of a crash. The next call heals: leftovers go, and an old directory without a new one comes back.
+Beside a destination ``work`` lie, for a while, ``.podgate-<hash>-new-<random>`` (being filled, or the old one after
+the exchange) and, where the file system cannot exchange two names, ``.podgate-<hash>-old``. Whoever fills a staging
+directory holds a lock on it; one without a lock is a leftover of a crash. The next call heals: leftovers go, and an
+old directory without a new one comes back.
 """
 
 import ctypes
@@ -64,10 +65,16 @@ def _nothing(_: str) -> None:
 
 
 class Place:
-    """A destination and what lies beside it. Blocking. ``exchange`` and ``checkpoint`` (called before each step of a swap) are for tests."""
+    """A destination and what lies beside it. Blocking.
+
+    ``exchange`` and ``checkpoint`` (called before each step of a swap) are for tests.
+    """
 
     def __init__(self, destination: Path, *, exchange: Exchange = exchange, checkpoint: Checkpoint = _nothing) -> None:
-        """Make the parents, and look at the destination. Raises ``workspace_invalid`` for a link, a file, or the root; ``extract_io``."""
+        """Make the parents, and look at the destination.
+
+        Raises ``workspace_invalid`` for a link, a file, or the root; ``extract_io``.
+        """
         path = Path(os.path.abspath(destination))  # noqa: PTH100  resolve() would follow the very link to be refused
         if not path.name:
             raise PodgateError("workspace_invalid", "the destination may not be the root of the file system")
@@ -106,7 +113,10 @@ class Place:
         return Staging(name, fd)
 
     def swap(self, staging: Staging) -> None:
-        """Make the staging directory the destination, durably. Raises ``extract_io``, ``workspace_invalid``; then nothing changed."""
+        """Make the staging directory the destination, durably.
+
+        Raises ``extract_io``, ``workspace_invalid``; then nothing changed.
+        """
         with destination_errors():
             os.fchmod(staging.fd, 0o755)
             sync_file_system(staging.fd)
@@ -117,7 +127,10 @@ class Place:
                 os.fsync(self._parent)
 
     def discard(self, staging: Staging) -> None:
-        """Remove what is at the staging name now: what was not used, or the old destination. What resists is left to the next heal."""
+        """Remove what is at the staging name now: what was not used, or the old destination.
+
+        What resists is left to the next heal.
+        """
         with suppress(OSError, RecursionError):
             remove_tree(staging.name, dir_fd=self._parent)
         with suppress(OSError, RecursionError), self._locked():

@@ -1,8 +1,8 @@
 """A strict reader of the one kind of tar that our sender writes: ustar headers with small extended ones, nothing else.
 
 It is pushed: bytes go in as they come, entries and their content come out at a sink. Its memory is one header and one
-extended header (64 KiB). Everything unusual is refused by name rather than guessed: sparse files, GNU long names, global
-headers, prefixes, base-256 numbers.
+extended header (64 KiB). Everything unusual is refused by name rather than guessed: sparse files, GNU long names,
+global headers, prefixes, base-256 numbers.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Sink(Protocol):
     def end(self) -> None:
         """Close the entry."""
 
-    def extra(self, size: int) -> None:
+    def header(self, size: int) -> None:
         """Count bytes that are no content: extended headers."""
 
 
@@ -140,7 +140,7 @@ class TarStream:
         if flag == b"x":
             if not 0 < size <= EXTENDED_LIMIT:
                 raise malformed("an extended header of a size that may not be")
-            self._sink.extra(size)
+            self._sink.header(size)
             self._extended_size, self._wanted = size, -(-size // BLOCK) * BLOCK
             return
         self._begin(_entry(block, flag, size, self._records))

@@ -67,7 +67,10 @@ class Tree:
 
 
 def remove_tree(name: str | bytes, *, dir_fd: int) -> None:
-    """Remove a tree (or a file or link) without following anything; absent is fine. Directories that cannot be listed are opened up first."""
+    """Remove a tree (or a file or link) without following anything; absent is fine.
+
+    Directories that cannot be listed are opened up first.
+    """
     try:
         found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Execs without a cluster: in-pod programs run as local processes on a directory that stands in for the run's storage.
 
-For tests of transfers. The programs, their pipes and their disk are real; only the API server between is missing, and its
-faults can be ordered: a refused start, a cut after so many bytes in either direction, damage, silence.
+For tests of transfers. The programs, their pipes and their disk are real; only the API server between is missing, and
+its faults can be ordered: a refused start, a cut after so many bytes in either direction, damage, silence.
 """
 
 import asyncio
@@ -38,6 +38,7 @@ class LocalPod:
     storage: Path
     faults: list[Faults] = field(default_factory=list)
     execs: list[str] = field(default_factory=list)
+    began: asyncio.Event = field(default_factory=asyncio.Event)
     python: Sequence[str] = (sys.executable,)
     substitute: Callable[[list[str]], list[str]] = lambda argv: argv
 
@@ -56,6 +57,7 @@ class LocalPod:
         process = await asyncio.create_subprocess_exec(
             *self._local(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
+        self.began.set()
         stream = LocalStream(process, faults)
         try:
             yield stream

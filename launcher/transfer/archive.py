@@ -1,13 +1,13 @@
 """The seed's archive, made from a listing as it is read: its exact length is known before its first byte.
 
-Layout: ``workspace/…`` and ``input/…``, pax headers, modes 0644 and 0755. A file is compared with the listing when it is
-opened and again when it was read; a difference ends the archive by name.
+Layout: ``workspace/…`` and ``input/…``, pax headers, modes 0644 and 0755. A file is compared with the listing when it
+is opened and again when it was read; a difference ends the archive by name.
 """
 
 import hashlib
 import os
 import tarfile
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 
 from launcher.errors import PodgateError
 from launcher.extract.rules import shown
@@ -80,7 +80,10 @@ def _header(name: str, kind: bytes, entry: Listed | None = None) -> bytes:
 
 
 class _Reader:
-    """Reads listed files by descriptors; the directory last used stays open, since a listing goes directory by directory."""
+    """Reads listed files by descriptors.
+
+    The directory last used stays open, since a listing goes directory by directory.
+    """
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -131,7 +134,10 @@ def _changed(entry: Listed) -> PodgateError:
 
 
 class Archive:
-    """One pass over a source: batches read in a thread, one ahead of the sender, with the digest of what was handed out."""
+    """One pass over a source.
+
+    Batches read in a thread, one ahead of the sender, with the digest of what was handed out.
+    """
 
     def __init__(self, source: Source) -> None:
         self._pieces = source.pieces()
@@ -158,7 +164,7 @@ class Archive:
         self.bytes += len(batch)
         return batch
 
-    async def frames(self) -> AsyncIterator[memoryview]:
+    async def frames(self) -> AsyncGenerator[memoryview, None]:
         """Yield the archive in frames of at most 128 KiB. Close it (``aclosing``): a thread may be reading ahead."""
         ahead = Ahead(self.batch)
         try:

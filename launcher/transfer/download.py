@@ -1,7 +1,11 @@
-"""The clients of ``send``: a run's result, and its workspace into a strict extraction. The verdict comes in-band, at the end."""
+"""The clients of ``send``: a run's result, and its workspace into a strict extraction.
+
+The verdict comes in-band, at the end.
+"""
 
 import base64
 import binascii
+import builtins
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +35,10 @@ EXCLUDED_NAMES = (
     ".vite",
     ".cache",
 )
-"""Directories and links of these names never come back, at any depth: they are caches, large, and hold links to elsewhere."""
+"""Directories and links of these names never come back, at any depth.
+
+They are caches, large, and hold links to elsewhere.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,12 +47,15 @@ class ResultRead:
 
     present: bool
     bytes: int
-    content: bytes | None
+    content: builtins.bytes | None
 
 
 @dataclass(frozen=True)
 class Received:
-    """A workspace that came whole: archive bytes and digest as both sides counted them, and directories dropped by exclusions."""
+    """A workspace that came whole.
+
+    Archive bytes and digest as both sides counted them, and directories dropped by exclusions.
+    """
 
     bytes: int
     sha256: str
@@ -56,7 +66,10 @@ class Received:
 async def read_result(
     cluster: ClusterPort, namespace: str, pod: str, max_bytes: int, *, idle_seconds: float = IDLE_SECONDS
 ) -> ResultRead:
-    """Read ``output/result.json``, at most ``max_bytes``. Raises ``result_invalid`` (no regular file), ``collect_failed``."""
+    """Read ``output/result.json``, at most ``max_bytes``.
+
+    Raises ``result_invalid`` (no regular file), ``collect_failed``.
+    """
     config = {"root": CURRENT, "what": "result", "maxBytes": max_bytes}
 
     async def attempt() -> ResultRead:
@@ -96,10 +109,12 @@ def workspace_argv(*, exclude: Sequence[str], max_bytes: int, max_entries: int) 
 
 
 async def download(stream: ExecStream, take: Callable[[bytes], None], *, idle_seconds: float) -> Received:
-    """Hand a workspace's archive to ``take`` (blocking, called in a thread, one call at a time), and compare the verdict.
+    """Hand a workspace's archive to ``take`` (blocking, called in a thread, one call at a time).
 
-    Memory: about 2 MiB. Raises TransferBroken (try again), PodgateError: the sender's own refusal, or what ``take`` raised.
-    Nothing that was taken is to be used unless this returns.
+    The sender's verdict is compared with what came.
+
+    Memory: about 2 MiB. Raises TransferBroken (try again), PodgateError: the sender's own refusal, or what ``take``
+    raised. Nothing that was taken is to be used unless this returns.
     """
     inbound = Inbound(stream, idle_seconds)
     _check_ok(await inbound.line())

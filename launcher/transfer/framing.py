@@ -1,4 +1,7 @@
-"""The receiving half of an exec's stdout: lines and counted bytes, out of pieces of any size, each with an idle deadline."""
+"""The receiving half of an exec's stdout.
+
+Lines and counted bytes, out of pieces of any size, each with an idle deadline.
+"""
 
 import asyncio
 import json
@@ -13,7 +16,9 @@ LINE_LIMIT = 8 << 20
 
 
 class TransferBroken(Exception):
-    """The stream was cut, stalled, or said what our program never says. Nothing that came is to be used; a new try may succeed.
+    """The stream was cut, stalled, or said what our program never says.
+
+    Nothing that came is to be used; a new try may succeed.
 
     ``begun`` is False when not one byte of ours can have reached a process.
     """
@@ -32,7 +37,10 @@ class Inbound:
         self._piece = memoryview(b"")
 
     async def some(self, limit: int) -> memoryview:
-        """Return 1 to ``limit`` bytes. Raises TransferBroken at the stream's end, or after the idle time without a byte."""
+        """Return 1 to ``limit`` bytes.
+
+        Raises TransferBroken at the stream's end, or after the idle time without a byte.
+        """
         while not self._piece:
             self._piece = memoryview(await self._next())
         taken, self._piece = self._piece[:limit], self._piece[limit:]
@@ -70,7 +78,10 @@ class Inbound:
 
 
 def ended(stream: ExecStream) -> str:
-    """Return why a stream may have ended, as far as the server or the program said so. It explains, and proves nothing."""
+    """Return why a stream may have ended, as far as the server or the program said so.
+
+    It explains, and proves nothing.
+    """
     status = stream.status
     said = (
         [part for part in (status.reason, status.message) if part] if status is not None and not status.success else []

@@ -9,7 +9,10 @@ from launcher.cluster.errors import ExecFailed, Throttled, Unreachable
 from launcher.transfer.framing import TransferBroken
 
 TRIES = 3
-"""Each refused exec leaves a connection between API server and kubelet, and each broken one costs the whole transfer again."""
+"""Each refused exec leaves a connection between API server and kubelet.
+
+Each broken one costs the whole transfer again.
+"""
 FIRST_PAUSE_SECONDS = 0.5
 
 T = TypeVar("T")
@@ -17,7 +20,10 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 async def tried(attempt: Callable[[], Awaitable[T]], *, sleep: Sleep = asyncio.sleep) -> T:
-    """Run ``attempt`` up to three times, with growing pauses. Raises the last TransferBroken; other errors pass at once."""
+    """Run ``attempt`` up to three times, with growing pauses.
+
+    Raises the last TransferBroken; other errors pass at once.
+    """
     pause = FIRST_PAUSE_SECONDS
     for _ in range(TRIES - 1):
         try:

@@ -1,7 +1,7 @@
 """Looks at a workspace before anything is created: every entry once, without following a link, within its limits.
 
-The listing is kept as packed records, in memory up to 4 MiB and on disk beyond, so that 100,000 entries cost no memory while
-they are sent.
+The listing is kept as packed records, in memory up to 4 MiB and on disk beyond, so that 100,000 entries cost no
+memory while they are sent.
 """
 
 import errno
@@ -27,7 +27,10 @@ READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class Listed:
-    """One entry as it was seen. ``path`` is relative to the workspace; ``inode``, ``size`` and ``mtime_ns`` tell a change."""
+    """One entry as it was seen.
+
+    ``path`` is relative to the workspace; ``inode``, ``size`` and ``mtime_ns`` tell a change.
+    """
 
     kind: bytes
     path: bytes
@@ -51,7 +54,7 @@ class Listing:
     """The entries of a scan, to be read as often as a transfer is tried."""
 
     def __init__(self) -> None:
-        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=LISTING_MEMORY)
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=LISTING_MEMORY)  # noqa: SIM115  closed by close()
         self.entries = 0
         self.content_bytes = 0
         self.disk_bytes = 0
@@ -100,7 +103,10 @@ def _unpacked(chunk: bytes) -> Iterator[tuple[Listed, int]]:
 
 
 def scan(root: int, *, disk_bytes: int, entry_limit: int = ENTRY_LIMIT) -> Listing:
-    """Look at everything below ``root``. Raises ``workspace_invalid``, ``workspace_too_large``, ``workspace_unreadable``, ``workspace_changed``."""
+    """Look at everything below ``root``.
+
+    Raises ``workspace_invalid``, ``workspace_too_large``, ``workspace_unreadable``, ``workspace_changed``.
+    """
     scanner = _Scanner(root, disk_bytes, entry_limit)
     try:
         scanner.run()

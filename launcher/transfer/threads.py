@@ -1,4 +1,7 @@
-"""Blocking work beside the event loop, never left running behind anyone's back: what it uses is freed only when it has ended."""
+"""Blocking work beside the event loop, never left running behind anyone's back.
+
+What it uses is freed only when it has ended.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +13,10 @@ P = ParamSpec("P")
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run ``work`` in a thread. A cancelled caller is told only when the thread has ended, so that it may free what was in use."""
+    """Run ``work`` in a thread.
+
+    A cancelled caller is told only when the thread has ended, so that it may free what was in use.
+    """
     running = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
     try:
         return await asyncio.shield(running)
@@ -30,7 +36,10 @@ class Ahead(Generic[T]):
         return asyncio.get_running_loop().run_in_executor(None, self._work)
 
     async def take(self) -> T:
-        """Return the next value, and start on the one after it. Raises what ``work`` raised; then nothing runs any more."""
+        """Return the next value, and start on the one after it.
+
+        Raises what ``work`` raised; then nothing runs any more.
+        """
         running = self._running if self._running is not None else self._start()
         self._running = running
         value = await asyncio.shield(running)

@@ -1,4 +1,7 @@
-"""The client of ``receive``: sends an archive by count, while the far side says how far it got, and compares the verdict."""
+"""The client of ``receive``.
+
+Sends an archive by count, while the far side says how far it got, and compares the verdict.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,7 +31,8 @@ class SeedReceipt:
 async def upload(stream: ExecStream, archive: Archive, length: int, *, idle_seconds: float) -> SeedReceipt:
     """Send one archive of exactly ``length`` bytes. Memory: about 3 MiB.
 
-    Raises TransferBroken (try again), or PodgateError: the receiver's own refusal, or what reading the workspace came upon.
+    Raises TransferBroken (try again), or PodgateError: the receiver's own refusal, or what reading the workspace came
+    upon.
     """
     inbound = Inbound(stream, idle_seconds)
     sending = asyncio.create_task(_send(stream, archive, length))

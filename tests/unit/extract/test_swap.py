@@ -23,7 +23,8 @@ CRASHING = textwrap.dedent("""
         if name == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    place = Place(Path(destination), exchange=exchange if way == "exchange" else lambda *_: False, checkpoint=checkpoint)
+    swapping = exchange if way == "exchange" else lambda *_: False
+    place = Place(Path(destination), exchange=swapping, checkpoint=checkpoint)
     place.heal()
     staging = place.stage()
     Path(destination).with_name(staging.name).joinpath("new").write_text("new")

@@ -199,7 +199,7 @@ async def test_a_frame_larger_than_any_that_is_sent_is_refused(bring, left, pod,
 
 async def test_a_pod_may_not_claim_codes_that_are_not_its_own(bring, left, pod, destination):
     line = json.dumps({"ok": False, "code": "policy_not_enforced", "message": "no"}).encode() + b"\n"
-    pod.faults = [Faults(change=lambda at, piece: line if at == 0 else b"")]
+    pod.faults = [Faults(change=lambda at, _piece: line if at == 0 else b"")]
     await fails(bring, "collect_failed")
     assert untouched(destination)
 
@@ -220,8 +220,7 @@ async def test_the_root_is_no_destination(bring, left):
 async def test_a_cancelled_call_leaves_the_destination_as_it_was(bring, left, pod, destination):
     pod.faults = [Faults(mute_after=100)]
     bringing = asyncio.ensure_future(bring())
-    while not pod.execs:
-        await asyncio.sleep(0.001)
+    await pod.began.wait()
     bringing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await bringing

@@ -27,20 +27,22 @@ async def code_of(pod):
 
 async def test_a_result_comes_byte_for_byte(pod, output):
     (output / "result.json").write_bytes(b'{"a": "\xc3\xb6"}\n')
-    assert await read_result(pod, "ns", "pod", 100) == ResultRead(True, 12, b'{"a": "\xc3\xb6"}\n')
+    assert await read_result(pod, "ns", "pod", 100) == ResultRead(
+        present=True, bytes=12, content=b'{"a": "\xc3\xb6"}\n'
+    )
 
 
 async def test_no_result_is_absent_and_an_empty_one_is_present(pod, output):
-    assert await read_result(pod, "ns", "pod", 100) == ResultRead(False, 0, None)
+    assert await read_result(pod, "ns", "pod", 100) == ResultRead(present=False, bytes=0, content=None)
     (output / "result.json").write_bytes(b"")
-    assert await read_result(pod, "ns", "pod", 100) == ResultRead(True, 0, b"")
+    assert await read_result(pod, "ns", "pod", 100) == ResultRead(present=True, bytes=0, content=b"")
 
 
 async def test_exactly_the_limit_is_read_and_one_byte_more_only_measured(pod, output):
     (output / "result.json").write_bytes(b"x" * 100)
     assert (await read_result(pod, "ns", "pod", 100)).content == b"x" * 100
     (output / "result.json").write_bytes(b"x" * 101)
-    assert await read_result(pod, "ns", "pod", 100) == ResultRead(True, 101, None)
+    assert await read_result(pod, "ns", "pod", 100) == ResultRead(present=True, bytes=101, content=None)
 
 
 async def test_a_result_without_a_read_bit_comes_all_the_same(pod, output):

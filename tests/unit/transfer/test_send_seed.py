@@ -164,8 +164,7 @@ async def test_what_the_receiver_refuses_is_not_tried_again(send, pod):
 async def test_a_cancelled_sender_leaves_no_process_and_nothing_in_place(send, pod):
     pod.faults = [Faults(mute_after=0)]
     sending = asyncio.ensure_future(send())
-    while not pod.execs:
-        await asyncio.sleep(0)
+    await pod.began.wait()
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
