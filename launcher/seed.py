@@ -8,7 +8,9 @@ import errno
 import json
 import os
 import stat
-from dataclasses import dataclass
+import weakref
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -49,15 +51,15 @@ class PreparedSeed:
     content_bytes: int
     entries: int
     disk_bytes: int
-    _workspace: int | None
-    _listing: Listing | None
+    _held: ExitStack = field(repr=False)
+
+    def __post_init__(self) -> None:
+        # A caller that was cancelled while a thread prepared never sees the seed, so it must not need to close it.
+        weakref.finalize(self, self._held.close)
 
     def close(self) -> None:
-        """Let go of the workspace. Once."""
-        if self._workspace is not None:
-            os.close(self._workspace)
-        if self._listing is not None:
-            self._listing.close()
+        """Let go of the workspace; again is harmless."""
+        self._held.close()
 
     def __enter__(self) -> Self:
         return self
@@ -79,20 +81,21 @@ def prepare(spec: JobSpec, settings: Settings, *, bound_to_root: bool) -> Prepar
     disk_bytes = spec.disk_mb << 20
     content = None if spec.input is None else _input(places, spec.input)
     if spec.workspace is None:
-        return _prepared(None, None, content, disk_bytes)
-    workspace = places.open(spec.workspace, LOOK, "workspace_invalid", "the workspace")
-    try:
-        return _prepared(workspace, scan(workspace, disk_bytes=disk_bytes - len(content or b"")), content, disk_bytes)
-    except BaseException:
-        os.close(workspace)
-        raise
+        return _prepared(Source(None, None, content), None, content, disk_bytes, ExitStack())
+    with ExitStack() as held:
+        workspace = places.open(spec.workspace, LOOK, "workspace_invalid", "the workspace")
+        held.callback(os.close, workspace)
+        listing = held.enter_context(closing(scan(workspace, disk_bytes=disk_bytes - len(content or b""))))
+        return _prepared(Source(workspace, listing, content), listing, content, disk_bytes, held)
 
 
-def _prepared(workspace: int | None, listing: Listing | None, content: bytes | None, disk_bytes: int) -> PreparedSeed:
-    source = Source(workspace, listing, content)
-    held = listing.content_bytes if listing is not None else 0
+def _prepared(
+    source: Source, listing: Listing | None, content: bytes | None, disk_bytes: int, held: ExitStack
+) -> PreparedSeed:
+    length = source.length()
+    content_bytes = len(content or b"") + (listing.content_bytes if listing is not None else 0)
     entries = listing.entries if listing is not None else 0
-    return PreparedSeed(source, source.length(), held + len(content or b""), entries, disk_bytes, workspace, listing)
+    return PreparedSeed(source, length, content_bytes, entries, disk_bytes, held.pop_all())
 
 
 class _Places:

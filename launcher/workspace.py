@@ -43,7 +43,7 @@ async def materialize(
     what it was.
     """
     command = workspace_argv(exclude=exclude, max_bytes=disk_mb << 20, max_entries=ENTRY_LIMIT)
-    place = await in_thread(Place, destination)
+    place = Place(destination)
     transfer = _Transfer(place, Limits(content_bytes=disk_mb << 20, seconds=seconds), idle_seconds)
 
     async def attempt() -> Received:
@@ -51,7 +51,7 @@ async def materialize(
             return await transfer.run(stream)
 
     try:
-        await in_thread(place.heal)
+        await in_thread(place.open)
         received = await tried(attempt, sleep=sleep)
     except TransferBroken as error:
         raise PodgateError(

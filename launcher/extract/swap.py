@@ -71,29 +71,35 @@ class Place:
     """
 
     def __init__(self, destination: Path, *, exchange: Exchange = exchange, checkpoint: Checkpoint = _nothing) -> None:
-        """Make the parents, and look at the destination.
-
-        Raises ``workspace_invalid`` for a link, a file, or the root; ``extract_io``.
-        """
-        path = Path(os.path.abspath(destination))  # noqa: PTH100  resolve() would follow the very link to be refused
-        if not path.name:
+        """Only remember the destination. Raises ``workspace_invalid`` for the root of the file system."""
+        self._path = Path(os.path.abspath(destination))  # noqa: PTH100  resolve() would follow the very link to be refused
+        if not self._path.name:
             raise PodgateError("workspace_invalid", "the destination may not be the root of the file system")
-        self._name = path.name
-        self._prefix = f".podgate-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}"
+        self._name = self._path.name
+        self._prefix = f".podgate-{hashlib.sha256(os.fsencode(self._name)).hexdigest()[:16]}"
         self._exchange = exchange
         self._checkpoint = checkpoint
+        self._parent = -1
+        self._staged: list[Staging] = []
+
+    def open(self) -> None:
+        """Make the parents, look at the destination, and heal. ``close`` undoes what was begun, also after an error.
+
+        Raises ``workspace_invalid`` for a link or a file, ``extract_io``.
+        """
         with destination_errors():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._parent = os.open(path.parent, _PARENT)
-        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._parent = os.open(self._path.parent, _PARENT)
             self._check()
-        except BaseException:
-            self.close()
-            raise
+        self.heal()
 
     def close(self) -> None:
-        """Let go of the parent directory. Once."""
-        os.close(self._parent)
+        """Discard what is still staged, and let go of the parent directory."""
+        for staging in list(self._staged):
+            self.discard(staging)
+        parent, self._parent = self._parent, -1
+        if parent >= 0:
+            os.close(parent)
 
     def heal(self) -> None:
         """Finish or undo what a crash left. Raises ``extract_io``."""
@@ -104,13 +110,14 @@ class Place:
                     self._remove_unless_held(name)
 
     def stage(self) -> Staging:
-        """Make an empty staging directory, held until ``discard``. Raises ``extract_io``."""
+        """Make an empty staging directory, held until ``discard`` or ``close``. Raises ``extract_io``."""
         name = f"{self._prefix}-new-{secrets.token_hex(8)}"
         with destination_errors(), self._locked():
             os.mkdir(name, 0o700, dir_fd=self._parent)
             fd = os.open(name, LOOK, dir_fd=self._parent)
             fcntl.flock(fd, fcntl.LOCK_EX)
-        return Staging(name, fd)
+            self._staged.append(Staging(name, fd))
+        return self._staged[-1]
 
     def swap(self, staging: Staging) -> None:
         """Make the staging directory the destination, durably.
@@ -131,6 +138,9 @@ class Place:
 
         What resists is left to the next heal.
         """
+        if staging not in self._staged:
+            return
+        self._staged.remove(staging)
         with suppress(OSError, RecursionError):
             remove_tree(staging.name, dir_fd=self._parent)
         with suppress(OSError, RecursionError), self._locked():

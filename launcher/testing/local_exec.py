@@ -108,9 +108,12 @@ class LocalStream:
 
     async def receive(self) -> bytes | None:
         """Read stdout, with the ordered faults."""
-        if self._faults.mute_after is not None and self._received >= self._faults.mute_after:
+        room = PIECE_BYTES
+        if self._faults.mute_after is not None:
+            room = min(room, self._faults.mute_after - self._received)
+        if room <= 0:
             await asyncio.Event().wait()
-        piece = await self._out.read(PIECE_BYTES)
+        piece = await self._out.read(room)
         limit = self._faults.cut_received
         if limit is not None:
             piece = piece[: max(0, limit - self._received)]

@@ -25,7 +25,7 @@ CRASHING = textwrap.dedent("""
 
     swapping = exchange if way == "exchange" else lambda *_: False
     place = Place(Path(destination), exchange=swapping, checkpoint=checkpoint)
-    place.heal()
+    place.open()
     staging = place.stage()
     Path(destination).with_name(staging.name).joinpath("new").write_text("new")
     checkpoint("staged")
@@ -47,6 +47,7 @@ def destination(tmp_path):
 @pytest.fixture
 def place(destination):
     place = Place(destination)
+    place.open()
     yield place
     place.close()
 
@@ -58,7 +59,7 @@ def crash(destination, step, way):
 
 def heal(destination):
     place = Place(destination)
-    place.heal()
+    place.open()
     place.close()
 
 
@@ -102,6 +103,7 @@ def test_healing_leaves_alone_what_another_call_is_filling(place, destination):
 
 def test_healing_touches_nothing_of_other_destinations(place, destination):
     other = Place(destination.with_name("other"))
+    other.open()
     staging = other.stage()
     fcntl.flock(staging.fd, fcntl.LOCK_UN)
     place.heal()
@@ -111,19 +113,26 @@ def test_healing_touches_nothing_of_other_destinations(place, destination):
 
 
 def test_a_failed_second_step_brings_the_old_one_back(destination):
-    place = Place(
-        destination, exchange=lambda *_: False, checkpoint=lambda step: step == "between" and os.rmdir(staged())
-    )
-    staging = place.stage()
+    staged = []
 
-    def staged():
-        return destination.with_name(staging.name)
+    def sabotage(step):
+        if step == "between":
+            destination.with_name(staged[0].name).rmdir()
 
+    place = Place(destination, exchange=lambda *_: False, checkpoint=sabotage)
+    place.open()
+    staged.append(place.stage())
     with pytest.raises(PodgateError, match="extract_io"):
-        place.swap(staging)
-    assert os.listdir(destination) == ["old"]
-    place.discard(staging)
+        place.swap(staged[0])
     place.close()
+    assert os.listdir(destination) == ["old"]
+    assert os.listdir(destination.parent) == ["work"]
+
+
+def test_what_is_still_staged_goes_with_the_place(place, destination):
+    place.stage()
+    place.close()
+    assert os.listdir(destination.parent) == ["work"]
 
 
 def test_an_error_of_the_exchange_changes_nothing(destination):
@@ -131,6 +140,7 @@ def test_an_error_of_the_exchange_changes_nothing(destination):
         raise OSError(errno.EBUSY, "busy")
 
     place = Place(destination, exchange=busy)
+    place.open()
     staging = place.stage()
     with pytest.raises(PodgateError, match="extract_io: the destination: Device or resource busy"):
         place.swap(staging)

@@ -1,6 +1,7 @@
 """A workspace comes back whole and by one swap, or fails by name and the destination is what it was."""
 
 import asyncio
+import fcntl
 import json
 import os
 import struct
@@ -236,7 +237,8 @@ async def test_two_calls_at_once_do_not_disturb_one_another(bring, left, destina
 
 async def test_leftovers_of_a_crash_are_gone_after_the_next_call(bring, left, destination):
     place = Place(destination)
-    os.close(place.stage().fd)
-    place.close()
+    place.open()
+    fcntl.flock(place.stage().fd, fcntl.LOCK_UN)
     await bring()
     assert os.listdir(destination.parent) == ["workspace"]
+    place.close()
