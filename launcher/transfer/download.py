@@ -3,6 +3,7 @@
 The verdict comes in-band, at the end.
 """
 
+import asyncio
 import base64
 import binascii
 import builtins
@@ -16,7 +17,7 @@ from launcher.cluster.port import ClusterPort, ExecStream
 from launcher.errors import CODES, PodgateError
 from launcher.transfer.framing import FRAME_LIMIT, Inbound, TransferBroken
 from launcher.transfer.programs import CURRENT, argv
-from launcher.transfer.retry import tried
+from launcher.transfer.retry import Sleep, tried
 from launcher.transfer.threads import Behind
 
 IDLE_SECONDS = 60.0
@@ -64,7 +65,13 @@ class Received:
 
 
 async def read_result(
-    cluster: ClusterPort, namespace: str, pod: str, max_bytes: int, *, idle_seconds: float = IDLE_SECONDS
+    cluster: ClusterPort,
+    namespace: str,
+    pod: str,
+    max_bytes: int,
+    *,
+    idle_seconds: float = IDLE_SECONDS,
+    sleep: Sleep = asyncio.sleep,
 ) -> ResultRead:
     """Read ``output/result.json``, at most ``max_bytes``.
 
@@ -78,7 +85,7 @@ async def read_result(
         return _result(line, max_bytes)
 
     try:
-        return await tried(attempt)
+        return await tried(attempt, sleep=sleep)
     except TransferBroken as error:
         raise PodgateError("collect_failed", f"the result could not be read: {error}", stage="collect") from error
 
