@@ -114,6 +114,11 @@ class FakeExec:
         if self._task is not None:
             self._task.cancel()
 
+    @property
+    def process(self) -> Process:
+        """Where it runs and what."""
+        return self._process
+
     async def send(self, data: bytes) -> None:
         """Write to stdin, at most 128 KiB a call."""
         if len(data) > 128 << 10:
