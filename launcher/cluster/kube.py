@@ -218,9 +218,10 @@ def event_of(operation: str, line: bytes) -> WatchEvent:
     except (ValueError, TypeError, KeyError) as error:
         raise Unreachable(operation, reason="MalformedEvent") from error
     if kind == "ERROR":
-        code = found.get("code") if isinstance(found, dict) else None
-        raise error_for_status(operation, code if isinstance(code, int) else 500, found, {})
-    if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+        status = found if isinstance(found, dict) else {}
+        code = status.get("code")
+        raise error_for_status(operation, code if isinstance(code, int) else 500, status, {})
+    if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK") or not isinstance(found, dict):
         raise Unreachable(operation, reason="UnknownEvent")
     return WatchEvent(kind, found)
 

@@ -162,6 +162,10 @@ class RetryingCluster:
     async def _repeat(self, attempt: Callable[[], Awaitable[T]], repeatable: Repeatable) -> T:
         began = self._monotonic()
 
+        async def once() -> T:
+            # Tenacity awaits only what was written as a coroutine function.
+            return await attempt()
+
         def over(state: RetryCallState) -> bool:
             # The pause that would come next counts, too: a wait that ends beyond the budget is not begun.
             return self._monotonic() - began + state.upcoming_sleep > self._policy.budget
@@ -173,7 +177,7 @@ class RetryingCluster:
             retry=retry_if_exception(lambda error: isinstance(error, ClusterError) and repeatable(error)),
             reraise=True,
         )
-        return await retrying(attempt)
+        return await retrying(once)
 
     def _pause(self, state: RetryCallState) -> float:
         bound = min(self._policy.longest, self._policy.first * 2 ** min(state.attempt_number - 1, 30))
