@@ -172,7 +172,7 @@ class Life:
 
     async def end_containers(self, grace: float) -> None:
         """End regular containers first, the sidecar last."""
-        for one in [*self.status.regular.values(), *reversed(self.status.init.values())]:
+        for one in [*self.status.regular.values(), *reversed(list(self.status.init.values()))]:
             if one.runs:
                 code, seconds = self.heeds(one.name, grace)
                 await asyncio.sleep(seconds)
