@@ -265,6 +265,28 @@ async def test_a_cut_exec_ends_without_a_status() -> None:
     assert error.value.started
 
 
+async def test_what_nobody_receives_is_not_taken_from_the_server() -> None:
+    sent, stuck, enough = [0], asyncio.Event(), 256 << 20
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=["v5.channel.k8s.io"])
+        await socket.prepare(request)
+        try:
+            while sent[0] < enough:
+                async with asyncio.timeout(1):
+                    await socket.send_bytes(b"\x01" + bytes(1 << 17))
+                sent[0] += 1 << 17
+        except TimeoutError:
+            pass
+        stuck.set()
+        return socket
+
+    async with serving(answer) as it, it.cluster.exec("ns", "p", "c", ["cat"]) as stream:
+        await stuck.wait()
+        assert await stream.receive()
+    assert sent[0] < enough
+
+
 async def test_the_servers_clock_comes_from_its_answers() -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.json_response(POD, headers={"Date": "Thu, 01 Jan 2099 00:00:00 GMT"})
