@@ -16,12 +16,12 @@ import structlog
 from isolation.attest import Violation
 from isolation.objects.secret import build_secret
 from launcher.cluster.port import Json, Kind
-from launcher.cluster.views import PodView, Terminated
+from launcher.cluster.views import PodView
 from launcher.context import Context
-from launcher.decide.outcome import gate_failed
+from launcher.decide.gate_verdict import gate_verdict
 from launcher.decide.proof import ProverState, families_missing
 from launcher.decide.release import Lives, exposure_refused, restarted
-from launcher.decide.waiting import Wait, wait_of
+from launcher.decide.waiting import course, waiting
 from launcher.errors import PodgateError
 from launcher.follower import Follower
 from launcher.lease import Lease
@@ -141,6 +141,8 @@ async def _released(attempt: Attempt, feed: PodFeed, *, only_release: bool) -> N
     if isinstance(lives, Lives):
         attempt.tell("gate", "")
         await _through_the_gate(attempt, feed, lives, only_release=only_release)
+    elif not only_release:
+        await _refuse_opened(feed)
     await _gate_opened(attempt, feed)
     await feed.until(_worker_started)
     attempt.tell("started", "")
@@ -166,8 +168,8 @@ def _gate_seen(attempt: Attempt, pod: PodView | None) -> "Lives | bool | None":
 
 
 def _not_stuck(pod: PodView) -> None:
-    wait = wait_of(pod, None)
-    if wait.hopeless:
+    wait = waiting(pod)
+    if wait is not None and wait.fatal:
         raise PodgateError(wait.code, wait.message, stage="provision")
 
 
@@ -294,12 +296,17 @@ def rounds_of(state: ProverState) -> Rounds:
     )
 
 
+async def _refuse_opened(feed: PodFeed) -> None:
+    """A gate that opened although no release was recorded was opened by someone else: that run is not to be trusted."""
+    pod = await feed.until(_gate_ended)
+    if pod.gate is not None and pod.gate.terminated is not None and pod.gate.terminated.exit_code == 0:
+        raise PodgateError("gate_restarted", "The gate opened before this run's release was recorded.", stage="release")
+
+
 async def _gate_opened(attempt: Attempt, feed: PodFeed) -> None:
     pod = await feed.until(_gate_ended)
-    end = pod.gate.terminated if pod.gate else None
-    if end is None or end.exit_code != 0:
-        refused = gate_failed(pod, end or Terminated())
-        raise PodgateError(refused.result.reason, refused.result.message or "The gate stayed closed.", stage="release")
+    if refusal := gate_verdict(pod):
+        raise PodgateError(refusal.code, refusal.message, stage="release")
     attempt.tell("released", "")
 
 
@@ -333,8 +340,11 @@ def _present(pod: PodView | None) -> PodView:
 
 
 def _too_late(pod: PodView | None) -> PodgateError:
-    wait = wait_of(pod, None) if pod is not None else Wait("the pod is not known to be there")
-    return PodgateError(wait.code, f"The provision bound passed: {wait.message}", stage="provision")
+    wait = waiting(pod) if pod is not None else None
+    if wait is not None:
+        return PodgateError(wait.code, f"The provision bound passed: {wait.message}", stage="provision")
+    what = "the pod was not seen" if pod is None else course(pod)
+    return PodgateError("pod_start_timeout", f"The provision bound passed: {what}.", stage="provision")
 
 
 def _left(attempt: Attempt) -> float:
