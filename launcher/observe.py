@@ -1,4 +1,4 @@
-"""Observe: look at a run, write down what is to be seen, then act on it. Any replica, at any time, from the token alone.
+"""Observe: look at a run, write down what is to be seen, then act on it. Any replica, any time, from the token alone.
 
 A running run costs two requests: its record and its pod. The prover's log and the pod's Events are read only when a
 decision asks for them. What is written comes first; an action that fails after it never hides the outcome, and the
