@@ -1,62 +1,74 @@
-"""Observe: look at a run, write down what is to be seen, then act on it. Any replica, any time, from the token alone.
+"""Look at a run: gather, decide, write the event, and only then act on it. Any replica may, at any time.
 
-A running run costs two requests: its record and its pod. The prover's log and the pod's Events are read only when a
-decision asks for them. What is written comes first; an action that fails after it never hides the outcome, and the
-kubelet, ``remove`` and the reaper finish what it began.
+A look at a run that goes on costs two requests: its record and its pod. A terminal record costs one.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import cast
 
 import structlog
 
 from isolation import names
-from launcher.cluster.errors import ClusterError
-from launcher.cluster.port import AdminPort, Kind
+from launcher.cluster.errors import ClusterError, Refused
+from launcher.cluster.port import AdminPort, Json, Kind
 from launcher.cluster.views import EventView, PodView
 from launcher.contract import JobHandle, JobStatus, State
-from launcher.decide.progress import (
-    Finish,
-    NeedsEvents,
-    NeedsProver,
-    Progress,
-    Started,
-    Unchanged,
-    Windows,
-    progress,
-)
+from launcher.decide.progress import Finish, NeedsEvents, NeedsProver, Progress, Started, Unchanged, Windows, progress
 from launcher.decide.prover_report import BYTES, LINES, UNREAD, ProverReport
 from launcher.errors import PodgateError
-from launcher.ownpod import OwnPod
+from launcher.ownpod import OwnPod, belongs
 from launcher.settings import Settings
 from records.codec import Stored
-from records.errors import RecordMissing
+from records.errors import IllegalTransition, RecordMissing
 from records.model import Phase, Record
 from records.store import RecordStore
 from records.transitions import Ended, Event, WorkerStarted
 
 _log = structlog.get_logger()
 
-LOOKS = 6
-"""How often one call looks again after a write, its own or another's. Two are needed (started, ended); lease renewals
-come every ten seconds, so more than a few in a row is a loop."""
+STEPS = 8
+"""Rounds of one look: facts asked for one after another, a start and an end to be written, and records that other
+replicas changed meanwhile. A look that needs more leaves the rest to the next."""
 
-LOG_BYTES = 4 * BYTES
-"""Read at most of the last lines of the prover's log. The server cuts at the end, where the newest lines are, so the
-limit is well above what our prover writes in so many lines."""
+LOG_SECONDS = 10.0
+"""For reading the prover's log: a fraction of a second when the kubelet answers at all."""
 
-LOG_SECONDS = 20.0
-"""For reading it: a kubelet that hangs must not hold up ``status`` for longer."""
+LOG_WANTED_FOR = timedelta(seconds=60)
+"""After a worker's end an unreadable log is waited for this long: a kubelet restarts within it. Then the isolation at
+the end stays unknown, since a node that is gone must not keep the run from ending."""
 
-LOG_TRIES = 3
-LOG_PAUSE = 0.5
+EVENTS_KEPT = 200
+"""Of a pod's Events, the newest: a healthy course has some fifteen."""
+
+_STATES: dict[Phase, State] = {
+    Phase.PROVISIONING: "pending",
+    Phase.RELEASING: "pending",
+    Phase.ACTIVE: "running",
+    Phase.SUCCEEDED: "succeeded",
+    Phase.FAILED: "failed",
+    Phase.STOPPED: "stopped",
+    Phase.LOST: "lost",
+}
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What was gathered in this look, for one state of the record."""
+
+    raw: Json | None
+    prover: ProverReport | None = None
+    events: tuple[EventView, ...] | None = None
+
+    @property
+    def pod(self) -> PodView | None:
+        return None if self.raw is None else PodView.of(self.raw)
 
 
 class Observer:
-    """Observes the runs of one namespace. Implements :class:`launcher.observing.Observes`."""
+    """Observes runs of one namespace; implements :class:`launcher.observing.Observes`."""
 
     def __init__(
         self,
@@ -65,7 +77,7 @@ class Observer:
         settings: Settings,
         *,
         namespace: str,
-        sleep: Callable[[float], Awaitable[None]],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -77,148 +89,143 @@ class Observer:
             abandoned_after=timedelta(seconds=settings.bounds.abandoned_after),
         )
 
-    async def observe(self, token: str, *, known: Stored | None = None) -> Stored | None:
-        """Return the record as it is after looking; None when there is none. A terminal record is not looked at.
-
-        ``known``, read a moment ago, saves a request. Raises RecordError and ClusterError; then nothing is decided.
-        """
-        seen = await self.look(token, known=known)
+    async def observe(self, token: str) -> Stored | None:
+        """Return the record as it is after looking; None when there is none."""
+        seen = await self.look(token)
         return None if seen is None else seen[0]
 
-    async def look(self, token: str, *, known: Stored | None = None) -> tuple[Stored, str | None] | None:
-        """Do the same, and say besides what a run that has not ended waits for, when it waits."""
-        stored = known or await self._store.read(token)
-        for _ in range(LOOKS):
-            if stored is None:
-                return None
-            if stored.record.phase.terminal:
-                return stored, None
-            step = await self._decided(stored)
+    async def look(self, token: str) -> tuple[Stored, str | None] | None:
+        """Return the record as it is after looking, and what a run that has not ended waits for.
+
+        Raises RecordError and ClusterError; then nothing was written that was not seen. A delete that fails after an
+        outcome was written is logged and left to ``stop``, ``remove`` and the reaper: it never hides the outcome.
+        """
+        stored = await self._store.read(token)
+        facts: _Facts | None = None
+        message: str | None = None
+        for _ in range(STEPS):
+            if stored is None or stored.record.phase.terminal:
+                break
+            facts = facts or await self._gather(stored)
+            step = self._decide(stored.record, facts)
             if isinstance(step, Unchanged):
-                return stored, step.message
-            stored = await self._written(stored, step)
-        return None if stored is None else (stored, None)
-
-    async def _decided(self, stored: Stored) -> Started | Finish | Unchanged:
-        """Gather what the decision asks for, and decide."""
-        raw = await OwnPod(self._cluster, self._namespace, stored).find()
-        pod = None if raw is None else PodView.of(raw)
-        facts = _Facts()
-        while True:
-            step = self._progress(stored.record, pod, facts)
-            if isinstance(step, NeedsProver) and facts.prover is None:
-                facts.prover = await self._prover(stored.record)
-            elif isinstance(step, NeedsEvents) and facts.events is None:
-                facts.events = await self._events(stored.record, pod)
-            elif isinstance(step, NeedsProver | NeedsEvents):
-                raise RuntimeError("a decision asked twice for the same facts")
+                message = step.message
+                break
+            if isinstance(step, NeedsProver):
+                report = await self._report(facts)
+                if report is None:
+                    message = "the worker has ended; the prover's log cannot be read yet"
+                    break
+                facts = replace(facts, prover=report)
+            elif isinstance(step, NeedsEvents):
+                facts = replace(facts, events=await self._events(stored, facts))
             else:
-                return step
+                # Whatever was decided on is what must be there: a record that changed meanwhile is looked at anew.
+                stored, written = await self._write(stored, step)
+                facts = facts if written else None
+        return None if stored is None else (stored, None if stored.record.phase.terminal else message)
 
-    def _progress(self, record: Record, pod: PodView | None, facts: "_Facts") -> Progress:
+    def _decide(self, record: Record, facts: _Facts) -> Progress:
         return progress(
-            record, pod, self._cluster.now(), prover=facts.prover, events=facts.events, windows=self._windows
+            record, facts.pod, self._cluster.now(), prover=facts.prover, events=facts.events, windows=self._windows
         )
 
-    async def _written(self, seen: Stored, step: Started | Finish) -> Stored | None:
-        """Write the event, unless the record is another by now: then what was seen has to be looked at again."""
-        event = self._event(step)
-        token = seen.record.token
+    # --- gather ---
+
+    async def _gather(self, stored: Stored) -> _Facts:
+        pod = await self._cluster.get(Kind.POD, self._namespace, names.run_name(stored.record.token))
+        return _Facts(pod if pod is not None and belongs(pod, stored) else None)
+
+    async def _report(self, facts: _Facts) -> ProverReport | None:
+        """Read the end of the prover's log. None: not readable now, and worth another look."""
+        pod = facts.pod
+        if pod is None:
+            return UNREAD
         try:
-            stored = await self._store.update(
-                token, lambda record: event if record == seen.record else None, known=seen
+            async with asyncio.timeout(LOG_SECONDS):
+                return ProverReport.of_log(await self._tail(pod.name, names.PROVER))
+        except (ClusterError, TimeoutError) as error:
+            _log.info("prover_log_unreadable", pod=pod.name, why=str(error) or "timeout")
+            lasting = isinstance(error, ClusterError) and not error.transient
+            return UNREAD if lasting or not self._ended_lately(pod) else None
+
+    def _ended_lately(self, pod: PodView) -> bool:
+        end = pod.worker.terminated if pod.worker else None
+        if end is None or end.finished_at is None:
+            return False
+        return self._cluster.now() < end.finished_at + LOG_WANTED_FOR
+
+    async def _tail(self, pod: str, container: str) -> bytes:
+        async with self._cluster.log(self._namespace, pod, container, tail_lines=LINES) as pieces:
+            return await last_bytes(pieces, BYTES)
+
+    async def _events(self, stored: Stored, facts: _Facts) -> tuple[EventView, ...]:
+        """Read the pod's Events, oldest first. An account that may not see them sees none; that is logged."""
+        uid = facts.pod.uid if facts.pod is not None else stored.record.pod.uid if stored.record.pod else ""
+        try:
+            found = await self._cluster.list(Kind.EVENT, self._namespace, fields={"involvedObject.uid": uid})
+        except Refused as error:
+            _log.warning("events_refused", why=str(error))
+            return ()
+        views = sorted(map(EventView.of, found), key=lambda event: event.last_at.timestamp() if event.last_at else 0.0)
+        return tuple(views[-EVENTS_KEPT:])
+
+    # --- apply ---
+
+    async def _write(self, stored: Stored, step: Started | Finish) -> tuple[Stored | None, bool]:
+        """Write the event if the record is still the one it was decided on, then act; return the record as it is."""
+        event = self._event(step)
+        try:
+            after = await self._store.update(
+                stored.record.token, lambda record: event if record == stored.record else None, known=stored
             )
         except RecordMissing:
-            return None
-        if isinstance(step, Finish) and _says(stored.record, step):
-            _log.info("run_ended", token=token, phase=str(step.phase), reason=step.result.reason)
+            return None, False
+        except IllegalTransition as error:
+            _log.info("observation_refused", token=stored.record.token, why=str(error))
+            return await self._store.read(stored.record.token), False
+        written = after.record.phase is (Phase.ACTIVE if isinstance(step, Started) else step.phase)
+        if written and isinstance(step, Finish):
+            _log.info("run_ended", token=after.record.token, phase=str(step.phase), reason=step.result.reason)
             if step.delete_pod:
-                await self._delete_pod(stored)
-        return stored
+                await self._delete_pod(after)
+        return after, written
 
     def _event(self, step: Started | Finish) -> Event:
         now = self._cluster.now()
-        if isinstance(step, Finish):
-            return Ended(step.phase, step.result, at=now, evidence=step.evidence)
-        return WorkerStarted(now, step.started_at, step.deadline_at, step.collect_until, dict(step.image_ids))
+        if isinstance(step, Started):
+            return WorkerStarted(now, step.started_at, step.deadline_at, step.collect_until, dict(step.image_ids))
+        return Ended(step.phase, step.result, at=now, evidence=step.evidence)
 
     async def _delete_pod(self, stored: Stored) -> None:
+        pod = OwnPod(self._cluster, self._namespace, stored)
         try:
-            pod = OwnPod(self._cluster, self._namespace, stored)
             await pod.delete(grace_seconds=self._grace_seconds)
         except ClusterError as error:
             _log.warning("pod_not_deleted", token=stored.record.token, why=str(error))
 
-    async def _prover(self, record: Record) -> ProverReport:
-        """Read the end of the prover's log. What cannot be read is told as such, never guessed."""
-        for attempt in range(LOG_TRIES):
-            try:
-                async with asyncio.timeout(LOG_SECONDS):
-                    return ProverReport.of_log(await self._log_end(record))
-            except (ClusterError, TimeoutError) as error:
-                _log.info("prover_log_unread", token=record.token, why=str(error) or "it took too long")
-                if isinstance(error, ClusterError) and not error.transient:
-                    return UNREAD
-            if attempt + 1 < LOG_TRIES:
-                await self._sleep(LOG_PAUSE)
-        return UNREAD
 
-    async def _log_end(self, record: Record) -> bytes:
-        log = bytearray()
-        async with self._cluster.log(
-            self._namespace, names.run_name(record.token), names.PROVER, tail_lines=LINES, limit_bytes=LOG_BYTES
-        ) as pieces:
-            async for piece in pieces:
-                log += piece
-        return bytes(log)
-
-    async def _events(self, record: Record, pod: PodView | None) -> tuple[EventView, ...]:
-        """Read the pod's Events. An account that may not see them sees none; a server that is away is an error."""
-        uid = pod.uid if pod is not None else record.pod.uid if record.pod is not None else None
-        if uid is None:
-            return ()
-        try:
-            found = await self._cluster.list(Kind.EVENT, self._namespace, fields={"involvedObject.uid": uid})
-        except ClusterError as error:
-            if error.transient:
-                raise
-            _log.info("events_unread", token=record.token, why=str(error))
-            return ()
-        return tuple(EventView.of(event) for event in found)
-
-
-@dataclass
-class _Facts:
-    """What one look has gathered besides record and pod; None: not asked for."""
-
-    prover: ProverReport | None = None
-    events: tuple[EventView, ...] | None = None
+async def last_bytes(pieces: AsyncIterable[bytes], most: int) -> bytes:
+    """Return the last ``most`` bytes of a stream, holding at most one piece more."""
+    kept: deque[bytes] = deque()
+    size = 0
+    async for piece in pieces:
+        kept.append(piece)
+        size += len(piece)
+        while size - len(kept[0]) >= most:
+            size -= len(kept.popleft())
+    return b"".join(kept)[-most:]
 
 
 def to_status(handle: JobHandle, record: Record, message: str | None = None) -> JobStatus:
-    """Say what a caller sees of a record; ``message`` is what a run that has not ended waits for.
-
-    Raises ``job_removed`` for a tombstone.
-    """
+    """Say what a record means to a caller. ``message``: what a run that has not ended waits for."""
     if record.phase is Phase.REMOVED:
         raise PodgateError("job_removed", "The run was removed; its evidence is still there.", stage="status")
     result = record.result
     return JobStatus(
         handle=handle,
-        state=_state(record.phase),
+        state=_STATES[record.phase],
         phase=str(record.phase),
         reason=result.reason if result is not None else None,
         message=result.message if result is not None else message,
     )
-
-
-def _state(phase: Phase) -> State:
-    if phase in (Phase.PROVISIONING, Phase.RELEASING):
-        return "pending"
-    return "running" if phase is Phase.ACTIVE else cast("State", str(phase))
-
-
-def _says(record: Record, step: Finish) -> bool:
-    """Whether the record holds this very outcome, written now or (an answer was lost) a try before."""
-    result = record.result
-    return record.phase is step.phase and result is not None and result.reason == step.result.reason

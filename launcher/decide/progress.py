@@ -110,7 +110,7 @@ def progress(
     *,
     prover: ProverReport | None = None,
     events: tuple[EventView, ...] | None = None,
-    windows: Windows = Windows(),  # noqa: B008  # a frozen value
+    windows: Windows = Windows(),  # a frozen value
 ) -> Progress:
     """Decide. ``now`` is the API server's clock; ``prover`` and ``events`` are None until they were asked for.
 
