@@ -1,0 +1,176 @@
+"""The worker's output as bytes: bounded, and across broken connections without loss or doubling.
+
+Following waits for the worker to start, and ends when it has terminated and all it wrote was handed out. Once the pod
+is gone its output is gone, too: then reading ends with what was handed out by then, which may be nothing.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Literal
+
+import structlog
+
+from isolation import names
+from launcher.cluster.errors import ClusterError, NotFound, Refused
+from launcher.cluster.port import ClusterPort, Kind
+from launcher.cluster.views import PodView
+from launcher.decide.logcursor import LogCursor
+from launcher.errors import PodgateError
+from launcher.ownpod import belongs
+from launcher.settings import Settings
+from records.codec import Stored
+from records.model import Phase, Record
+from records.store import RecordStore
+
+_log = structlog.get_logger()
+
+STAGE = "logs"
+
+MOST_BYTES = 1 << 30
+"""Of output handed out by one call. A node keeps 50 MiB a container; only a follower of a chatty worker gets so far."""
+
+IDLE_SECONDS = 60.0
+"""A follower that hears nothing for so long looks at the pod: a connection may be dead without a sign."""
+
+POLL_SECONDS = 1.0
+"""Between two looks at a pod whose worker does not run yet, and before a broken connection is opened again."""
+
+BROKEN_SECONDS = 120.0
+"""For which every connection may break without a byte although the pod can be read: a node that is rebooting is back by
+then."""
+
+Found = Literal["waits", "runs", "ended", "gone"]
+
+
+class WorkerLog:
+    """Reads the output of workers of one namespace."""
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        store: RecordStore,
+        settings: Settings,
+        *,
+        namespace: str,
+        sleep: Callable[[float], Awaitable[None]],
+        monotonic: Callable[[], float],
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._namespace = namespace
+        self._sleep = sleep
+        self._monotonic = monotonic
+        self._most_bytes = most_bytes
+        self._abandoned_after = timedelta(seconds=settings.bounds.abandoned_after)
+
+    async def read(self, token: str, *, follow: bool = False) -> AsyncIterator[bytes]:
+        """Yield the worker's output, without changing a byte.
+
+        Raises ``job_not_found``, ``job_removed``, ``collect_failed`` (more than the bound, or a log that cannot be read
+        although its pod is there), ClusterError and RecordError.
+        """
+        await self._stored(token)
+        left = self._most_bytes
+        async with aclosing(self._output(token, follow=follow)) as pieces:
+            async for piece in pieces:
+                yield piece[:left]
+                left -= len(piece)
+                if left < 0:
+                    message = f"the output has more than {self._most_bytes} bytes"
+                    raise PodgateError("collect_failed", message, stage=STAGE)
+
+    async def _output(self, token: str, *, follow: bool) -> AsyncGenerator[bytes, None]:
+        cursor, alive = LogCursor(), self._monotonic()
+        found = await self._started(token, follow=follow)
+        while found in ("runs", "ended"):
+            cursor.open()
+            complete = True
+            try:
+                async with aclosing(self._connection(token, cursor, follow=follow and found == "runs")) as pieces:
+                    async for piece in pieces:
+                        alive = self._monotonic()
+                        yield piece
+            except NotFound:
+                return
+            except Refused as error:
+                _raise_unless_not_started(error)
+                return
+            except TimeoutError:
+                # A quiet worker is no broken connection.
+                alive, complete = self._monotonic(), False
+            except ClusterError as error:
+                _log.info("log_reopened", token=token, why=str(error))
+                complete = False
+            if cursor.gone or (complete and (found == "ended" or not follow)):
+                return
+            if self._monotonic() - alive > BROKEN_SECONDS:
+                raise PodgateError("collect_failed", "the worker's log cannot be read", stage=STAGE)
+            # A follow that ended says that the worker has, or that the node let go of it: one more reading tells all.
+            await self._sleep(POLL_SECONDS)
+            found = await self._look(token)
+            alive = self._monotonic() if complete else alive
+
+    async def _connection(self, token: str, cursor: LogCursor, *, follow: bool) -> AsyncGenerator[bytes, None]:
+        """Yield what one connection brings that is new. Raises TimeoutError when it is silent for too long."""
+        opened = self._cluster.log(
+            self._namespace,
+            names.run_name(token),
+            names.WORKER,
+            follow=follow,
+            timestamps=True,
+            since=cursor.since,
+        )
+        async with opened as pieces:
+            while (piece := await _next(pieces)) is not None:
+                if fresh := cursor.feed(piece):
+                    yield fresh
+        cursor.close()
+
+    async def _started(self, token: str, *, follow: bool) -> Found:
+        """Wait, when following, until the worker has started, or never will."""
+        while (found := await self._look(token)) == "waits" and follow:
+            await self._sleep(POLL_SECONDS)
+        return found
+
+    async def _look(self, token: str) -> Found:
+        """Say how far the worker is, by its pod; where that says nothing, by the record."""
+        raw = await self._cluster.get(Kind.POD, self._namespace, names.run_name(token))
+        stored = await self._stored(token)
+        if raw is None or not belongs(raw, stored):
+            return "waits" if stored.record.pod is None and self._may_start(stored.record) else "gone"
+        pod = PodView.of(raw)
+        if pod.worker is not None and pod.worker.running is not None:
+            return "runs"
+        if pod.phase in ("Failed", "Succeeded") or (pod.worker is not None and pod.worker.terminated is not None):
+            return "ended"
+        # A worker that ran and is shown as waiting again may be shown running again.
+        return "waits" if self._may_start(stored.record) else "ended"
+
+    def _may_start(self, record: Record) -> bool:
+        """Whether somebody may still start it: nobody may have looked since its launcher went away."""
+        if record.phase is Phase.ACTIVE:
+            return True
+        return not record.phase.terminal and self._cluster.now() < record.provision_by + self._abandoned_after
+
+    async def _stored(self, token: str) -> Stored:
+        stored = await self._store.read(token)
+        if stored is None:
+            raise PodgateError("job_not_found", f"no run has the token {token}", stage=STAGE)
+        if stored.record.phase is Phase.REMOVED:
+            raise PodgateError("job_removed", "The run was removed, and its output with it.", stage=STAGE)
+        return stored
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+    """Return the next piece, None at the end. Raises TimeoutError after a silence."""
+    async with asyncio.timeout(IDLE_SECONDS):
+        return await anext(pieces, None)
+
+
+def _raise_unless_not_started(error: Refused) -> None:
+    """400 says that the container has not started, or never will: then there is no output."""
+    if error.status != 400:  # noqa: PLR2004  # HTTP's own number
+        raise error
