@@ -1,4 +1,4 @@
-"""What the prover said about a run, read from the end of its log. Pure, bounded and tolerant: an odd line is skipped."""
+"""What the prover said about a run, read from the end of its log. Pure, bounded, tolerant: an odd line is skipped."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -51,8 +51,8 @@ class RoundLine:
 class ProverReport:
     """The end of the prover's log.
 
-    ``readable`` is False when there was no log to read, or nothing of the prover's in it: then nothing is known, which is
-    never the same as isolated. ``rounds`` are in the order of the log, the newest last.
+    ``readable`` is False when there was no log to read, or nothing of the prover's in it: then nothing is known, which
+    is never the same as isolated. ``rounds`` are in the order of the log, the newest last.
     """
 
     readable: bool = False
@@ -104,7 +104,7 @@ class ProverReport:
 
     @property
     def fallen_unseen(self) -> bool:
-        """True when a verdict was latched whose line is not in the log's end (or was written by an earlier container)."""
+        """True when a verdict was latched whose line is not in the log's end (an earlier container's, or dropped)."""
         tail = self.rounds[-PROVEN_YET_FALLEN:]
         fallen = all(seen.verdict == "proven" and not seen.standing for seen in tail)
         return self.verdict is None and len(tail) == PROVEN_YET_FALLEN and fallen
@@ -120,7 +120,7 @@ class ProverReport:
         return self.openness_at if self.openness_at is not None else self.verdict_at
 
     def lost_while_alive(self, finished_at: datetime | None) -> bool:
-        """Whether the verdict concerns the worker's lifetime. ``finished_at`` is the node's, cut to the second; None: alive.
+        """Whether the verdict concerns the worker's life. ``finished_at``: the node's, cut to the second; None: alive.
 
         A tie counts as lost, and so does a verdict without a time: what cannot be told apart is not called isolated.
         """

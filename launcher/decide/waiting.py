@@ -80,7 +80,7 @@ def course(pod: PodView) -> str:
 
 
 def is_stuck(pod: PodView, now: datetime) -> bool:
-    """Whether nothing of the pod has run although its node has known it for a while, and nothing in its status says why."""
+    """Whether nothing of the pod has run although its node has long known it, and its status does not say why."""
     if pod.phase != "Pending" or pod.started_at is None or now - pod.started_at < STUCK_AFTER:
         return False
     everyone = (*(pod.init or ()), *(pod.containers or ()))
