@@ -2,7 +2,7 @@
 
 What a worker left and how it is broken are values: the run stays ``succeeded``, ``artifacts`` is ``invalid`` (or
 ``absent``) and ``diagnostic`` is one of ``result_invalid``, ``result_too_large``, ``result_run_mismatch`` and
-``result_missing``. That we could not read it is an error, ``collect_failed``: nothing is stored, and the next call tries
+``result_missing``. That we could not read it is an error, ``collect_failed``: nothing is stored, the next call tries
 again.
 """
 

@@ -38,8 +38,7 @@ POLL_SECONDS = 1.0
 """Between two looks at a pod whose worker does not run yet, and before a broken connection is opened again."""
 
 BROKEN_SECONDS = 120.0
-"""For which every connection may break without a byte although the pod can be read: a node that is rebooting is back by
-then."""
+"""For which no connection may come to stand although the pod can be read: a node that is rebooting is back by then."""
 
 Found = Literal["waits", "runs", "ended", "gone"]
 
@@ -92,15 +91,15 @@ class WorkerLog:
                 async with aclosing(self._connection(token, cursor, follow=follow and found == "runs")) as pieces:
                     async for piece in pieces:
                         alive = self._monotonic()
-                        yield piece
+                        if piece:
+                            yield piece
             except NotFound:
                 return
             except Refused as error:
                 _raise_unless_not_started(error)
                 return
             except TimeoutError:
-                # A quiet worker is no broken connection.
-                alive, complete = self._monotonic(), False
+                complete = False
             except ClusterError as error:
                 _log.info("log_reopened", token=token, why=str(error))
                 complete = False
@@ -111,10 +110,9 @@ class WorkerLog:
             # A follow that ended says that the worker has, or that the node let go of it: one more reading tells all.
             await self._sleep(POLL_SECONDS)
             found = await self._look(token)
-            alive = self._monotonic() if complete else alive
 
     async def _connection(self, token: str, cursor: LogCursor, *, follow: bool) -> AsyncGenerator[bytes, None]:
-        """Yield what one connection brings that is new. Raises TimeoutError when it is silent for too long."""
+        """Yield nothing once it is open, then what it brings that is new. Raises TimeoutError after a long silence."""
         opened = self._cluster.log(
             self._namespace,
             names.run_name(token),
@@ -124,6 +122,7 @@ class WorkerLog:
             since=cursor.since,
         )
         async with opened as pieces:
+            yield b""
             while (piece := await _next(pieces)) is not None:
                 if fresh := cursor.feed(piece):
                     yield fresh
