@@ -6,6 +6,7 @@ equal times, and in the middle of a line. Lines later than all it has seen are n
 rotated meanwhile. Whatever carries no time is not the container's: servers put their own apologies into the stream.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -26,7 +27,7 @@ class LogCursor:
     since: datetime | None = None
     gone: bool = False
     """The server said that it cannot get at the log any more."""
-    _latest: datetime | None = None
+    _latest: tuple[datetime, int] | None = None
     _told: int = 0
     """Bytes handed out since the first line of the second ``since``."""
     _at: int = 0
@@ -73,16 +74,16 @@ class LogCursor:
         self._reach(at)
         return content + rest
 
-    def _reach(self, at: datetime) -> None:
+    def _reach(self, at: tuple[datetime, int]) -> None:
         """Note a line's time: a new second is where the log would be opened again."""
-        second = at.replace(microsecond=0)
+        second, _ = at
         if self._latest is None or at > self._latest:
             # Nothing that late was handed out: if something was still to be skipped, the log was rotated meanwhile.
             self._latest, self._told = at, self._at
         if self.since is None or second > self.since:
             self.since, self._told, self._at = second, 0, 0
         # Two streams of one container may be written slightly out of order; a line from before would not come again.
-        self._counts = at >= self.since
+        self._counts = second >= self.since
 
     def _content(self, content: bytes) -> bytes:
         if not self._ours:
@@ -98,9 +99,17 @@ class LogCursor:
         self.gone = self.gone or head.startswith(NO_OUTPUT)
 
 
-def _time(stamp: bytes) -> datetime | None:
+def _time(stamp: bytes) -> tuple[datetime, int] | None:
+    """Return the second and its nanoseconds, which tell lines apart that microseconds would not."""
     try:
         at = datetime.fromisoformat(stamp.decode("ascii"))
     except ValueError:
         return None
-    return None if at.tzinfo is None else at.astimezone(UTC)
+    if at.tzinfo is None:
+        return None
+    fraction = _FRACTION.search(stamp)
+    nanoseconds = int(fraction[1][:9].ljust(9, b"0")) if fraction else 0
+    return at.astimezone(UTC).replace(microsecond=0), nanoseconds
+
+
+_FRACTION = re.compile(rb"\.([0-9]+)")
