@@ -76,9 +76,14 @@ def _isolation(look: Look, report: ProverReport) -> Progress | None:
 def _undecided(look: Look, report: ProverReport) -> Progress | None:
     """One open round was seen as the worker ended: the next one tells whether the isolation was lost."""
     finished_at = _finished_at(look)
-    if finished_at is None or not report.undecided or look.over or look.now > finished_at + UNDECIDED_FOR:
+    if finished_at is None or not report.undecided:
         return None
-    return Unchanged("the worker has ended; the prover is looking once more whether it was isolated")
+    if not look.over and look.now <= finished_at + UNDECIDED_FOR:
+        return Unchanged("the worker has ended; the prover is looking once more whether it was isolated")
+    if not _completed(look):
+        return None
+    why = "the prover's last round found the pod open, and it could not look again"
+    return _finish(look, failed("isolation_unproven", why), report)
 
 
 def _stop(look: Look, report: ProverReport) -> Progress | None:
@@ -131,10 +136,7 @@ def _probe(look: Look, report: ProverReport) -> Progress | None:
 
 def _success(look: Look, report: ProverReport) -> Progress | None:
     """The worker ended on its own, with 0, in time; what became of the pod afterwards changes nothing."""
-    end = look.end
-    if end is None or end.exit_code != 0 or end.reason != "Completed":
-        return None
-    return _finish(look, succeeded(), report)
+    return _finish(look, succeeded(), report) if _completed(look) else None
 
 
 def _ended(look: Look, report: ProverReport) -> Progress | None:
@@ -189,6 +191,10 @@ _RUNGS: tuple[Callable[[Look, ProverReport], Progress | None], ...] = (
 
 def _finished_at(look: Look) -> datetime | None:
     return look.end.finished_at if look.end is not None else None
+
+
+def _completed(look: Look) -> bool:
+    return look.end is not None and look.end.exit_code == 0 and look.end.reason == "Completed"
 
 
 def _overdue(look: Look) -> bool:

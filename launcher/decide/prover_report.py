@@ -137,7 +137,9 @@ class ProverReport:
         if self.verdict is not None and self.lost_while_alive(finished_at):
             return self.verdict
         known = [seen for seen in self.rounds if seen.counted and _until(seen, finished_at)]
-        return _state_after(known[-1]) if known else "unknown"
+        state = _state_after(known[-1]) if known else "unknown"
+        # One open round without a verdict is neither a loss nor a proof.
+        return "unknown" if state in OPENNESS else state
 
     def evidence(self, before: Rounds | None, finished_at: datetime | None) -> Evidence:
         """What of this belongs into the record, on top of what the release recorded there."""
