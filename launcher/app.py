@@ -15,7 +15,6 @@ from launcher.cluster.port import AdminPort
 from launcher.cluster.retrying import RetryingCluster
 from launcher.collect import Collector
 from launcher.context import Context
-from launcher.decide.retention import retention_of
 from launcher.errors import PodgateError
 from launcher.kubernetes import KubernetesJobLauncher, Stages
 from launcher.launch import CapabilityResolver, Launches
@@ -23,7 +22,7 @@ from launcher.logs_of_worker import WorkerLog
 from launcher.observe import Observer
 from launcher.ownpod import Clock
 from launcher.preflight import Preflight
-from launcher.reap import Reaper
+from launcher.reap import Reaper, retention_of
 from launcher.recordport import record_store
 from launcher.remove import Remover
 from launcher.settings import Settings
@@ -68,7 +67,7 @@ def build_launcher(
     grace = settings.isolation.stop_grace_seconds
     observer = Observer(cluster, store, settings, namespace=namespace, sleep=sleep)
     stopper = Stopper(cluster, store, observer, namespace=namespace, grace_seconds=grace)
-    preflight = Preflight(cluster, settings, sleep=sleep, monotonic=monotonic, holder=context.holder)
+    preflight = Preflight(context)
     remover = Remover(
         cluster,
         store,
