@@ -184,7 +184,7 @@ class Observer:
         except IllegalTransition as error:
             _log.info("observation_refused", token=stored.record.token, why=str(error))
             return await self._store.read(stored.record.token), False
-        written = after.record.phase is (Phase.ACTIVE if isinstance(step, Started) else step.phase)
+        written = _says(after.record, step)
         if written and isinstance(step, Finish):
             _log.info("run_ended", token=after.record.token, phase=str(step.phase), reason=step.result.reason)
             if step.delete_pod:
@@ -203,6 +203,13 @@ class Observer:
             await pod.delete(grace_seconds=self._grace_seconds)
         except ClusterError as error:
             _log.warning("pod_not_deleted", token=stored.record.token, why=str(error))
+
+
+def _says(record: Record, step: Started | Finish) -> bool:
+    """Whether the record holds what was decided: written now, by a try whose answer was lost, or by one who agreed."""
+    if isinstance(step, Started):
+        return record.phase is Phase.ACTIVE
+    return record.phase is step.phase and record.result is not None and record.result.reason == step.result.reason
 
 
 async def last_bytes(pieces: AsyncIterable[bytes], most: int) -> bytes:

@@ -11,7 +11,7 @@ from launcher.observe import last_bytes, to_status
 from launcher.testing.interceptor import calls
 from launcher.testing.virtual_time import EPOCH, VirtualLoop
 from records.birth import stopped_result
-from records.model import Phase
+from records.model import Phase, Result
 from records.transitions import Ended, LeaseRenewed, StopRequested
 
 pytestmark = pytest.mark.anyio
@@ -158,6 +158,21 @@ async def test_an_outcome_that_another_replica_wrote_first_stands(run):
 
     run.port.before(calls("replace", Kind.CONFIG_MAP), stop)
     assert (await run.observer.observe(TOKEN)).record.phase is Phase.STOPPED
+
+
+async def test_the_pod_of_another_replicas_failure_is_not_deleted_for_ours(run):
+    await run.recorded(Phase.ACTIVE)
+    run.proves()
+    run.shows(running(EPOCH))
+    run.cluster.clock.step(TIMEOUT)
+
+    async def fail():
+        result = Result(exit_code=3, reason="worker_failed")
+        await run.store.update(TOKEN, lambda _: Ended(Phase.FAILED, result, run.cluster.now()))
+
+    run.port.before(calls("replace", Kind.CONFIG_MAP), fail)
+    assert (await run.observer.observe(TOKEN)).record.result.reason == "worker_failed"
+    assert run.has_pod()
 
 
 async def test_a_write_whose_answer_was_lost_is_found_again(run):
