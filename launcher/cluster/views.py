@@ -227,7 +227,7 @@ class PodView:
 
     @property
     def deadline_at(self) -> datetime | None:
-        """When the kubelet ends the pod by its activeDeadlineSeconds, by the node's clock; None when that is unknown."""
+        """When the kubelet ends the pod by its activeDeadlineSeconds, by the node's clock; None when unknown."""
         if self.started_at is None or self.active_deadline_seconds is None:
             return None
         return self.started_at + timedelta(seconds=self.active_deadline_seconds)
