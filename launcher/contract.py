@@ -20,8 +20,11 @@ class JobHandle:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What a run is doing. ``phase`` is the record's own word; ``reason`` is set for terminal states; ``message`` says what a
-    pending run waits for, or how it ended."""
+    """What a run is doing.
+
+    ``phase`` is the record's own word; ``reason`` is set for terminal states; ``message`` says what a pending run waits
+    for, or how it ended.
+    """
 
     handle: JobHandle
     state: State
@@ -54,7 +57,7 @@ class JobResult:
 
 @dataclass(frozen=True)
 class Materialized:
-    """What materialising brought: the directory, the archive's entries and bytes, and directories dropped by the exclusions."""
+    """What materialising brought: where it is, the archive's entries and bytes, and directories that were dropped."""
 
     path: Path
     entries: int
@@ -73,7 +76,7 @@ class JobLauncher(Protocol):
         """Compute the handle that ``launch`` would return; None for an invalid spec. No cluster call."""
 
     async def launch(self, spec: JobSpec | Mapping[str, Any]) -> JobHandle:
-        """Start the run, or find it. Returns once the worker was released (or the run is known to be over or in other hands).
+        """Start the run, or find it. Returns once the worker was started, or the run is over or in other hands.
 
         Idempotent for the same spec; ``job_spec_conflict`` for another spec under the same run id.
         """
@@ -85,7 +88,7 @@ class JobLauncher(Protocol):
         """Read the outcome of a terminal run; repeatable until ``remove``. Raises ``job_not_terminal``."""
 
     async def materialize_workspace(self, handle: JobHandle, destination: Path | None = None) -> Materialized:
-        """Replace ``<workspace_root>/<runId>/workspace`` (or ``destination``) by the workspace as the worker left it, atomically.
+        """Replace ``<workspace_root>/<runId>/workspace``, or ``destination``, by the worker's workspace, atomically.
 
         Raises ``job_not_succeeded``, ``extract_*``, ``collect_failed``; then the destination is what it was.
         """
@@ -94,10 +97,10 @@ class JobLauncher(Protocol):
         """Yield the worker's output, bounded, without loss or doubling across reconnects."""
 
     async def stop(self, handle: JobHandle, reason: str | None = None) -> None:
-        """End the run. Idempotent; an unknown handle of our namespace leaves a tombstone, so that a later launch starts nothing."""
+        """End the run. Idempotent; for an unknown handle a tombstone is left, so that a later launch starts nothing."""
 
     async def remove(self, handle: JobHandle) -> None:
-        """Delete what a terminal run left; its evidence stays. Raises ``job_not_terminal``, ``pod_not_confirmed_gone``."""
+        """Delete what a terminal run left; evidence stays. Raises ``job_not_terminal``, ``pod_not_confirmed_gone``."""
 
     async def evidence(self, handle: JobHandle) -> Mapping[str, Any]:
         """Everything the record holds about why the run started and how isolated it was; also after ``remove``."""

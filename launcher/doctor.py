@@ -5,7 +5,7 @@ Nothing is created: access is asked by SelfSubjectAccessReview, and the exact po
 
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from isolation import names
 from isolation.objects import Owner, build_pod, build_policy

@@ -105,7 +105,7 @@ class Place:
         """Finish or undo what a crash left. Raises ``extract_io``."""
         with destination_errors(), self._locked():
             self._heal_old()
-            for name in os.listdir(self._parent):
+            for name in os.listdir(self._parent):  # noqa: PTH208  an open directory, not a path
                 if name.startswith(f"{self._prefix}-new-"):
                     self._remove_unless_held(name)
 

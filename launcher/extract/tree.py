@@ -82,7 +82,7 @@ def remove_tree(name: str | bytes, *, dir_fd: int) -> None:
         os.chmod(name, 0o700, dir_fd=dir_fd)
     below = os.open(name, LOOK, dir_fd=dir_fd)
     try:
-        for child in os.listdir(below):
+        for child in os.listdir(below):  # noqa: PTH208  an open directory, not a path
             remove_tree(child, dir_fd=below)
     finally:
         os.close(below)
