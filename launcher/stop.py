@@ -54,6 +54,9 @@ class Stopper:
         token = stored.record.token
         if not stored.record.phase.terminal:
             stored = await self._store.update(token, self._intent(reason), known=stored)
+        if not stored.record.phase.terminal:
+            # While its log can still be read, the prover says whether the run was isolated up to here.
+            stored = await self._observer.observe(token) or stored
         # A stopped run's pod is deleted again: a stop that crashed, or a launch that stalled, may have left it.
         if stored.record.phase.terminal and stored.record.phase is not Phase.STOPPED:
             return stored

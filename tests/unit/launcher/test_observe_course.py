@@ -13,6 +13,7 @@ from launcher.cluster.port import Kind
 from launcher.observe import Observer
 from launcher.recordport import record_store
 from launcher.settings import Settings
+from launcher.stop import Stopper
 from launcher.testing.fake_cluster import FakeCluster
 from launcher.testing.fake_node import FakeNode
 from launcher.testing.fake_script import At, Fall, Script, Worker
@@ -225,6 +226,25 @@ async def test_a_stop_whose_replica_died_is_finished_by_the_next_look():
         await asyncio.sleep(15)
         assert not it.has_pod()
     assert (record.phase, record.result.exit_code, record.result.message) == (Phase.STOPPED, 143, "enough")
+
+
+async def test_a_stop_keeps_what_the_prover_said_up_to_it():
+    async with course(Script(worker=FOR_EVER)) as it:
+        await asyncio.sleep(10)
+        stopper = Stopper(it.cluster, it.store, it.observer, namespace=it.options.namespace)
+        record = (await stopper.stop(TOKEN, "enough")).record
+        await asyncio.sleep(15)
+        assert not it.has_pod()
+    assert (record.phase, record.result.message, record.evidence.end) == (Phase.STOPPED, "enough", "standing")
+
+
+async def test_a_stop_of_a_run_whose_isolation_was_lost_says_so():
+    script = Script(fall=Fall(At("worker_started", 5)), worker=Worker(seconds=None, on_term=None))
+    async with course(script) as it:
+        await it.node.life_of(NAME)._lost.wait()
+        stopper = Stopper(it.cluster, it.store, it.observer, namespace=it.options.namespace)
+        record = (await stopper.stop(TOKEN)).record
+    assert (record.phase, record.result.reason) == (Phase.FAILED, "isolation_lost")
 
 
 async def test_another_image_than_the_pinned_one_ends_the_run():
