@@ -1,11 +1,13 @@
 """What all tests share."""
 
+import logging
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+import structlog
 from bed import Bed, BedMissing, find
 
 from isolation.options import IsolationOptions
@@ -16,6 +18,16 @@ from launcher.cluster.port import AdminPort
 def anyio_backend() -> str:
     """Coroutines run on plain asyncio, as in production."""
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A test that sets logging up (the command does) leaves its stream to nobody: pytest closes it afterwards."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -44,8 +44,9 @@ prover (container ``prover``, its own uid; config keys below are ``ProverConfig`
     POST /release  body = the marker. 200 {"ok": true} only when the start id is this one, the pod uid is this pod's,
                    the proof stands, the last proven round of each family ended less than 2 s ago and no other verdict
                    came since, and the release could be remembered. Otherwise 409 {"ok": false, "exit": 40 | 41 | 42,
-                   "code": …, "message": …}. The first success latches the moment of release: from then + timeout + 15 s
-                   on, /healthz is 503 ``timeout``; repeating it changes nothing. Before it nothing is ever lost:
+                   "code": …, "message": …}. The first success latches the moment of release; repeating
+                   it changes nothing. The first /healthz after it (the worker's own probe) begins the worker's time: timeout + 15 s later
+                   /healthz is 503 ``timeout``. Before it nothing is ever lost:
                    /healthz is 200.
 
 gate (init container ``gate``, worker's uid)
@@ -69,9 +70,10 @@ receive (exec into ``gate``; stdin carries the archive)
     bytes SHA-256 of it. Acknowledges with {"received": N} after every 4 MiB, and at the latest 2 s after the last line
     while bytes come. Ends with one line {"ok": true, "bytes": N, "sha256": "…", "entries": N} (archive bytes, and all
     entries), or {"ok": false, "code": "seed_failed" | "launch_superseded", "message": "…", "cut": true when the
-    stream broke on its way, so that another try may succeed}; after an error it drains stdin, by count. A receiver of the same or a higher epoch ends others (flock on .receiver, which holds the pid;
-    SIGTERM, then SIGKILL); one of a lower epoch than .epoch is refused at its start and again before the rename. What
-    is not put in place stays in seed-<epoch> until the next receiver clears it. Nothing is synced: the seed lives as
+    stream broke on its way, so that another try may succeed}; after an error it drains stdin, by count. A receiver of
+    the same or a higher epoch ends others (flock on .receiver, which holds the pid; SIGTERM, then SIGKILL); one of a
+    lower epoch than .epoch is refused at its start and again before the rename. What is not put in place stays in
+    seed-<epoch> until the next receiver clears it. Nothing is synced: the seed lives as
     long as its node's memory does, and a sync would wait for every other pod's writes.
 
 send (exec into ``keeper``)

@@ -125,6 +125,7 @@ class Prover:
     def _recall(self, fact: dict[str, Any]) -> None:
         self.standing.verdict = fact.get("verdict")
         self.standing.released_at = fact.get("releasedAt")
+        self.standing.worker_since = fact.get("workerSince")
         self.standing.ever_stood = bool(fact.get("everStood"))
         for family in self.standing.families.values():
             family.blind_since = fact.get("blindSince")
@@ -137,6 +138,7 @@ class Prover:
             {
                 "verdict": standing.verdict,
                 "releasedAt": standing.released_at,
+                "workerSince": standing.worker_since,
                 "everStood": standing.ever_stood,
                 "blindSince": standing.blind_since,
             }
@@ -145,7 +147,9 @@ class Prover:
     def run(self) -> None:
         """Measure until the parent is gone; process 1 ends this child by a signal."""
         parent = os.getppid()
-        self.log.event({"prover": "started", "startId": self.start_id, "families": list(self.standing.families)})
+        started = {"prover": "started", "startId": self.start_id, "families": list(self.standing.families)}
+        lost = self.standing.verdict  # latched in an earlier life: a log that begins with this start says it, too
+        self.log.event({**started, "verdict": lost} if lost else started)
         self._next_rounds()
         while os.getppid() == parent:
             self.loop.turn(LONGEST_TURN_SECONDS)
@@ -211,6 +215,7 @@ class Prover:
     def answer(self, method: str, path: str, body: str) -> tuple[int, str, str]:
         """Answer one request; status, content type and content."""
         if (method, path) == ("GET", "/healthz"):
+            self.standing.asked(time.monotonic())
             verdict = self.standing.tick(time.monotonic())
             said = verdict or ("standing" if self.standing.standing else "waiting")
             return 503 if verdict else 200, "text/plain", said + "\n"

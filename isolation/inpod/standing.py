@@ -110,6 +110,7 @@ class Standing:
         self.missing, self.limits = missing, limits
         self.verdict: Optional[str] = None
         self.released_at: Optional[float] = None
+        self.worker_since: Optional[float] = None
         self.since: Optional[float] = None
         self.ever_stood = False
         self.rounds = self.proven_rounds = 0
@@ -149,10 +150,10 @@ class Standing:
         Before the release nothing can be.
         """
         if self.verdict is None and self.released_at is not None:
-            self.verdict = self._lost(now, now - self.released_at)
+            self.verdict = self._lost(now)
         return self.verdict
 
-    def _lost(self, now: float, running: float) -> Optional[str]:
+    def _lost(self, now: float) -> Optional[str]:
         for family in self.families.values():
             if family.open_rounds >= OPEN_ROUNDS_TO_LOSE:
                 return family.openness
@@ -160,7 +161,7 @@ class Standing:
             return UNUSABLE
         if self.limits.blind_after is not None and lasted(self.blind_since, self.limits.blind_after, now):
             return "blind"
-        return "timeout" if running >= self.limits.timeout + self.limits.grace else None
+        return "timeout" if lasted(self.worker_since, self.limits.timeout + self.limits.grace, now) else None
 
     @property
     def blind_since(self) -> Optional[float]:
@@ -186,6 +187,14 @@ class Standing:
         self.released_at = now
         for family in self.families.values():
             family.open_rounds = 0
+
+    def asked(self, now: float) -> None:
+        """Latch when the worker's time began: its liveness probe asks once it runs, and nobody asks before.
+
+        From the release it would run while the worker's image is still being pulled.
+        """
+        if self.released_at is not None and self.worker_since is None:
+            self.worker_since = now
 
     def why_not(self) -> tuple[str, str]:
         """Return code and sentence for a proof that does not stand, or did not when it was asked."""

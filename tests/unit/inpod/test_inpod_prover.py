@@ -297,6 +297,7 @@ def test_a_run_ends_at_its_time_with_no_launcher(lab, programs, witness, tmp_pat
     prover = start(lab, programs, tmp_path, timeout_seconds=1, timeout_grace_seconds=0.5)
     stand(prover)
     release(lab)
+    assert lab.ask("GET", "/healthz")[0] == 200
     prover.until(lambda line: line.get("verdict") == "timeout")
     assert lab.ask("GET", "/healthz") == (503, "timeout\n\n")
 

@@ -173,10 +173,24 @@ def test_a_proven_round_ends_blindness():
     assert standing.blind_since is None
 
 
-def test_a_run_is_over_at_release_plus_timeout_plus_grace():
+def test_a_run_is_over_at_its_worker_s_first_probe_plus_timeout_plus_grace():
     standing = released()
-    assert standing.tick(117.9) is None
-    assert standing.tick(118) == "timeout"
+    standing.asked(20)
+    standing.asked(60)
+    assert standing.tick(134.9) is None
+    assert standing.tick(135) == "timeout"
+
+
+def test_an_image_that_takes_long_to_pull_costs_the_worker_no_time():
+    standing = released()
+    assert standing.tick(10_000) is None
+
+
+def test_nobody_can_begin_the_worker_s_time_before_the_release():
+    standing = proven(make(), 0, 0.25, 0.5)
+    standing.asked(1)
+    standing.release(3)
+    assert standing.worker_since is None
 
 
 def test_a_second_release_changes_nothing():
