@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -18,7 +19,7 @@ from launcher.cluster.views import PodView
 from launcher.context import Context
 from launcher.decide.recovery import Abandon, PodFact, SpecConflict, TakeOver, abandoned_result, lease_expired, recover
 from launcher.errors import PodgateError
-from launcher.lease import Lease
+from launcher.lease import Lease, superseded
 from launcher.observing import Observes
 from launcher.ownpod import OwnPod, belongs
 from launcher.plan import Plan
@@ -37,8 +38,13 @@ from records.transitions import Ended, LeaseTaken
 
 _log = structlog.get_logger()
 
+T = TypeVar("T")
+
 FAILED_EXIT = 125
 """Podgate's own failure: the worker never ran."""
+
+ANYWHERE = MappingProxyType({"4": "192.0.2.1"})
+"""A documentation address in the witness's place, for manifests that are built only to see that they can be."""
 
 CLEAN_UP_SECONDS = 20.0
 """How long recording a failure and asking for the pod's deletion may take; observers and the reaper do the rest."""
@@ -105,6 +111,7 @@ class Launches:
     async def _start(
         self, spec: JobSpec, stored: Stored | None, tell: Callable[[Stage, str], None], *, bound: bool
     ) -> None:
+        self._check(spec)
         capability = await self._capability(spec)
         seed = await in_thread(prepare, spec, self._context.settings, bound_to_root=bound)
         with seed:
@@ -114,6 +121,13 @@ class Launches:
                 held = await self._held(spec, stored)
             if held is not None:
                 await self._provisioned(held, seed, capability, tell)
+
+    def _check(self, spec: JobSpec) -> None:
+        """Refuse what only the settings tell about a spec (no such egress profile, say) before anything is created."""
+        try:
+            _ = Plan(spec, self._context.settings.isolation, ANYWHERE).manifest_digest
+        except SpecInvalid as error:
+            raise PodgateError("job_spec_invalid", str(error), stage="spec", violations=error.violations) from error
 
     async def _capability(self, spec: JobSpec) -> str | None:
         if spec.capability is None:
@@ -134,10 +148,7 @@ class Launches:
         options = self._context.settings.isolation
         witness_ips = await read_witness(self._context.cluster, self._context.namespace, options)
         plan = Plan(spec, options, witness_ips)
-        try:
-            digest = plan.manifest_digest
-        except SpecInvalid as error:
-            raise PodgateError("job_spec_invalid", str(error), violations=error.violations) from error
+        digest = plan.manifest_digest
         if stored is None:
             try:
                 return Held(plan, Lease(self._context, await self._open(plan, digest)))
@@ -229,21 +240,28 @@ class Launches:
             raise
         except (PodgateError, RecordError, ClusterError) as error:
             failure = _as_podgate(error)
-            await self._bounded(self._failed(held.lease, failure))
-            raise failure from error
+            overtaken = await self._bounded(self._failed(held.lease, failure))
+            raise overtaken or failure from error
 
-    async def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _bounded(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Clean up for a bounded time, also while we are being cancelled; what fails here never hides the cause."""
         task = asyncio.ensure_future(work)
         done, _ = await asyncio.wait({task}, timeout=CLEAN_UP_SECONDS)
         if not done:
             task.cancel()
             _log.warning("clean_up_unfinished", why="it took too long")
-        elif task.exception() is not None:
+            return None
+        if task.exception() is not None:
             _log.warning("clean_up_unfinished", why=str(task.exception()))
+            return None
+        return task.result()
 
-    async def _failed(self, lease: Lease, error: PodgateError) -> None:
-        """Record first, then delete. A launch not ours any more deletes only what a terminal record left behind."""
+    async def _failed(self, lease: Lease, error: PodgateError) -> PodgateError | None:
+        """Record first, then delete. A launch not ours any more deletes only what a terminal record left behind.
+
+        Returns what the caller is to be told instead of the error: a launch that stood still while another took it
+        over, or was stopped, sees all kinds of trouble that say nothing about the run.
+        """
         token = lease.record.token
         event = Ended(
             Phase.FAILED,
@@ -255,6 +273,7 @@ class Launches:
         stored = await self._context.store.update(token, lambda record: event if _ends_by_us(record, lease) else None)
         if stored.record.phase.terminal:
             await self._delete_pod(stored)
+        return _overtaken(stored.record, lease)
 
     async def _delete_pod(self, stored: Stored) -> None:
         grace = self._context.settings.isolation.stop_grace_seconds
@@ -265,6 +284,14 @@ def _ends_by_us(record: Record, lease: Lease) -> bool:
     """A stop writes its own outcome; another replica's launch goes on."""
     ours = record.lease is not None and record.lease.epoch == lease.epoch
     return not record.phase.terminal and record.stop is None and ours
+
+
+def _overtaken(record: Record, lease: Lease) -> PodgateError | None:
+    if record.stop is not None:
+        return superseded("a stop was requested")
+    if record.lease is None:
+        return superseded(f"the run is {record.phase} already")
+    return None if record.lease.epoch == lease.epoch else superseded("another replica has taken the launch over")
 
 
 def _holder(context: Context) -> str:
