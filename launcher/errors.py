@@ -63,8 +63,8 @@ _PROOF = _codes(
     ),
     (
         "node_reachable",
-        "The pod can reach its own node or the API server, and node_exposure is set to refuse.",
-        "the CNI: host firewall or host policies",
+        "The pod can reach its own node or the API server, which NetworkPolicy does not promise to close.",
+        "the CNI: host firewall or host policies; node_exposure decides whether it is a warning or a refusal",
     ),
 )
 

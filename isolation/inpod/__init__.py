@@ -44,10 +44,10 @@ prover (container ``prover``, its own uid; config keys below are ``ProverConfig`
     POST /release  body = the marker. 200 {"ok": true} only when the start id is this one, the pod uid is this pod's,
                    the proof stands, the last proven round of each family ended less than 2 s ago and no other verdict
                    came since, and the release could be remembered. Otherwise 409 {"ok": false, "exit": 40 | 41 | 42,
-                   "code": …, "message": …}. The first success latches the moment of release; repeating it changes nothing.
-                   The first /healthz after it (the worker's own probe) begins the worker's time: timeout + 15 s later
-                   /healthz is 503 ``timeout``. Before the release nothing is ever lost:
-                   /healthz is 200.
+                   "code": …, "message": …}. The first success latches the moment of release;
+                   repeating it changes nothing. The first /healthz after it (the worker's own probe) begins the
+                   worker's time: timeout + 15 s later /healthz is 503 ``timeout``. Before the release nothing is ever
+                   lost: /healthz is 200.
 
 gate (init container ``gate``, worker's uid)
     Deletes any marker at its start, makes the directories, waits for the marker (polling every 50 ms) until its own
