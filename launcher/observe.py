@@ -16,7 +16,17 @@ from launcher.cluster.errors import ClusterError, Refused
 from launcher.cluster.port import AdminPort, Json, Kind
 from launcher.cluster.views import EventView, PodView
 from launcher.contract import JobHandle, JobStatus, State
-from launcher.decide.progress import Finish, NeedsEvents, NeedsProver, Progress, Started, Unchanged, Windows, progress
+from launcher.decide.progress import (
+    Finish,
+    NeedsEvents,
+    NeedsProver,
+    Noted,
+    Progress,
+    Started,
+    Unchanged,
+    Windows,
+    progress,
+)
 from launcher.decide.prover_report import BYTES, LINES, UNREAD, ProverReport
 from launcher.errors import PodgateError
 from launcher.ownpod import OwnPod, belongs
@@ -25,7 +35,7 @@ from records.codec import Stored
 from records.errors import IllegalTransition, RecordMissing
 from records.model import Phase, Record
 from records.store import RecordStore
-from records.transitions import Ended, Event, WorkerStarted
+from records.transitions import Ended, Event, EvidenceNoted, WorkerStarted
 
 _log = structlog.get_logger()
 
@@ -111,6 +121,9 @@ class Observer:
             if isinstance(step, Unchanged):
                 message = step.message
                 break
+            if isinstance(step, Noted):
+                stored, message = await self._noted(stored, step), step.message
+                break
             if isinstance(step, NeedsProver):
                 report = await self._report(facts)
                 if report is None:
@@ -190,6 +203,16 @@ class Observer:
             if step.delete_pod:
                 await self._delete_pod(after)
         return after, written
+
+    async def _noted(self, stored: Stored, step: Noted) -> Stored | None:
+        """Add to the evidence of a run that goes on; return the record as it is."""
+        event, phase = EvidenceNoted(step.evidence), stored.record.phase
+        try:
+            return await self._store.update(
+                stored.record.token, lambda record: event if record.phase is phase else None, known=stored
+            )
+        except RecordMissing:
+            return None
 
     def _event(self, step: Started | Finish) -> Event:
         now = self._cluster.now()

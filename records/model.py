@@ -184,6 +184,8 @@ class Evidence(_Value):
     gate_message: Text | None = None
     end: Literal["unknown", "standing", "open", "intercepted", "leak", "blind", "unusable", "timeout"] | None = None
     blind_since: float | None = None
+    disruption: Text | None = None
+    """The code of what was seen to begin ending the pod: an evicted pod, once gone, leaves no trace of why."""
     warnings: Annotated[tuple[Text, ...], AfterValidator(_first(16))] = ()
     violations: Annotated[tuple[Text, ...], AfterValidator(_first(64))] = ()
 

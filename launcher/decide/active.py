@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from launcher.cluster.views import Terminated
-from launcher.decide.disruption import ended_before, ended_by_pod_deadline
+from launcher.decide.disruption import DELETED, Disruption, ended_before, ended_by_pod_deadline
 from launcher.decide.gate_verdict import gate_evidence
 from launcher.decide.images import changed_spec, other_image
 from launcher.decide.outcome import (
@@ -25,8 +25,8 @@ from launcher.decide.outcome import (
     worker_ended,
 )
 from launcher.decide.prover_report import ProverReport
-from launcher.decide.sight import Finish, Look, NeedsEvents, NeedsProver, Progress, Unchanged
-from records.model import Phase, Record
+from launcher.decide.sight import Finish, Look, NeedsEvents, NeedsProver, Noted, Progress, Unchanged
+from records.model import Evidence, Phase, Record
 
 UNDECIDED_FOR = timedelta(seconds=15)
 """A prover that saw one open round looks again within a quarter of a second; after so long it says nothing any more."""
@@ -105,8 +105,16 @@ def _disrupted(look: Look, report: ProverReport) -> Progress | None:
         return None
     # Announced only, it may still be called off; and a kubelet is about to tell how the worker really ended.
     if look.running and not look.over and (look.pod.deletion_at is None or look.now < _last_word(look)):
-        return None if look.pod.deletion_at is None else Unchanged(f"the pod is being ended: {why.message}")
+        return None if look.pod.deletion_at is None else _being_ended(look.record, why)
     return _finish(look, lost(why.reason, why.message), report)
+
+
+def _being_ended(record: Record, why: Disruption) -> Progress:
+    """Note why while the pod is there to say it. That someone deleted it is what is believed of a pod that is gone."""
+    message = f"the pod is being ended: {why.message}"
+    if why.reason in (DELETED, record.evidence.disruption):
+        return Unchanged(message)
+    return Noted(Evidence(disruption=why.reason), message)
 
 
 def _late(look: Look, report: ProverReport) -> Progress | None:

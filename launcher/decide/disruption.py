@@ -10,6 +10,9 @@ from launcher.cluster.views import EventView, PodView, Terminated
 UNKNOWN_END = "ContainerStatusUnknown"
 """The reason under which a kubelet invents the end of a container that it cannot find any more."""
 
+DELETED = "pod_deleted"
+"""The code when nothing says why the pod was deleted."""
+
 
 @dataclass(frozen=True)
 class Disruption:
@@ -65,7 +68,7 @@ def disruption_of(pod: PodView) -> Disruption | None:
         reason = _CONDITION_REASONS.get(target.reason or "", "evicted")
         return Disruption(reason, target.message or target.reason or "no reason given", _began(pod))
     if pod.deletion_at is not None:
-        return Disruption("pod_deleted", "the pod was deleted by someone else", pod.deletion_began_at)
+        return Disruption(DELETED, "the pod was deleted by someone else", pod.deletion_began_at)
     if unknown_end(pod):
         return Disruption("node_lost", "the node lost the pod's containers")
     # Refused by its node, or failed by a controller: no kubelet ever published a container.
@@ -86,7 +89,7 @@ def disruption_by(events: Iterable[EventView], missing: str) -> Disruption:
         # A taint that went away again takes its announcement back under the same reason.
         if event.reason in _EVENT_REASONS and not event.message.startswith("Cancelling"):
             return Disruption(_EVENT_REASONS[event.reason], event.message or event.reason, event.first_at)
-    return Disruption("pod_deleted", missing)
+    return Disruption(DELETED, missing)
 
 
 def ended_before(end: Terminated, disruption: Disruption | None) -> bool:

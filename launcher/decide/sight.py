@@ -20,6 +20,14 @@ class Unchanged:
 
 
 @dataclass(frozen=True)
+class Noted:
+    """The run goes on, and something was seen that nobody may be able to see later."""
+
+    evidence: Evidence
+    message: str
+
+
+@dataclass(frozen=True)
 class Started:
     """The worker was seen started; look again, it may have ended already."""
 
@@ -49,7 +57,7 @@ class NeedsEvents:
     """The pod's Events may tell what its status does not."""
 
 
-Progress = Unchanged | Started | Finish | NeedsProver | NeedsEvents
+Progress = Unchanged | Noted | Started | Finish | NeedsProver | NeedsEvents
 
 
 @dataclass(frozen=True)

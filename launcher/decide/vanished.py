@@ -22,6 +22,9 @@ def vanished(record: Record, events: tuple[EventView, ...] | None) -> Progress:
     # Somebody wanted it gone.
     if record.stop is not None:
         return _gone(stopped(record.stop.reason))
+    # Some disruptions leave no Event; one may have been seen while the pod was still there to say so.
+    if record.evidence.disruption is not None:
+        return _gone(lost(record.evidence.disruption, "the pod is gone; it was seen being ended so"))
     why = disruption_by(events, "the pod is gone, and nobody says why")
     return _gone(lost(why.reason, why.message))
 

@@ -23,8 +23,9 @@ from looks import (
 from looks import decided as decide
 
 from launcher.cluster.views import Running, Terminated, Waiting
-from launcher.decide.progress import Finish, NeedsProver, Unchanged, progress
+from launcher.decide.progress import Finish, NeedsProver, Noted, Unchanged, progress
 from launcher.decide.prover_report import UNREAD
+from records.transitions import EvidenceNoted, apply
 
 UNKNOWN = Terminated(137, "ContainerStatusUnknown")
 
@@ -231,6 +232,15 @@ def test_a_pod_that_is_being_ended_is_waited_for_until_its_last_word() -> None:
     assert isinstance(decide(active(), seen, 25), Unchanged)
     step = finish(active(), seen, 35)
     assert (step.phase, step.result.reason, step.delete_pod) == ("lost", "pod_deleted", True)
+
+
+def test_why_a_pod_is_being_ended_is_noted_once_while_it_is_there_to_say_it() -> None:
+    seen = deleted(pod(conditions=evicting(20)), 20)
+    step = decide(active(), seen, 21)
+    assert isinstance(step, Noted)
+    assert step.evidence.disruption == "evicted"
+    known = apply(active(), EvidenceNoted(step.evidence))
+    assert decide(known, seen, 22) == Unchanged(step.message)
 
 
 def test_an_announced_disruption_alone_ends_nothing() -> None:

@@ -26,8 +26,8 @@ from looks import decided as decide
 from launcher.cluster.views import Condition, EventView, Running, Terminated, Waiting
 from launcher.decide.progress import NeedsEvents, Started, Unchanged, progress
 from records.birth import tombstone
-from records.model import Phase, Record, Result
-from records.transitions import Ended, Removed, apply
+from records.model import Evidence, Phase, Record, Result
+from records.transitions import Ended, EvidenceNoted, Removed, apply
 
 # --- terminal ---
 
@@ -284,6 +284,12 @@ def test_a_taint_that_was_taken_back_took_nothing_away() -> None:
         ),
     )
     assert outcome(active(), None, 10, events=events)[1] == "pod_deleted"
+
+
+def test_what_was_seen_to_end_a_pod_is_why_it_is_gone() -> None:
+    record = apply(active(), EvidenceNoted(Evidence(disruption="evicted")))
+    assert outcome(record, None, 10) == ("lost", "evicted", 1)
+    assert outcome(stopping(record), None, 20)[0] == "stopped"
 
 
 def test_a_pod_that_is_gone_after_a_stop_was_stopped() -> None:

@@ -17,6 +17,7 @@ from records.transitions import Ended, LeaseRenewed, StopRequested
 pytestmark = pytest.mark.anyio
 
 SECOND = timedelta(seconds=1)
+EVICTION = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
 HANDLE = JobHandle("kubernetes", "podgate/x")
 
 
@@ -253,6 +254,18 @@ async def test_a_launch_without_a_holder_is_abandoned_after_a_while(run):
     record = (await run.observer.observe(TOKEN)).record
     assert (record.phase, record.result.reason) == (Phase.FAILED, "launch_abandoned")
     assert len(run.port.made("delete", Kind.POD)) == 1
+
+
+async def test_an_eviction_seen_in_time_is_why_the_pod_is_gone(run):
+    await run.recorded(Phase.ACTIVE)
+    run.shows(running(EPOCH), conditions=[EVICTION])
+    await run.cluster.delete(Kind.POD, run.namespace, NAME, grace_seconds=10)
+    stored, message = await run.observer.look(TOKEN)
+    assert (stored.record.phase, stored.record.evidence.disruption) == (Phase.ACTIVE, "evicted")
+    assert "being ended" in message
+    run.without_pod()
+    ended_record = (await run.observer.observe(TOKEN)).record
+    assert (ended_record.phase, ended_record.result.reason) == (Phase.LOST, "evicted")
 
 
 async def test_a_record_that_vanished_meanwhile_is_none(run):
