@@ -259,7 +259,7 @@ async def test_a_launch_without_a_holder_is_abandoned_after_a_while(run):
 async def test_an_eviction_seen_in_time_is_why_the_pod_is_gone(run):
     await run.recorded(Phase.ACTIVE)
     run.shows(running(EPOCH), conditions=[EVICTION])
-    await run.cluster.delete(Kind.POD, run.namespace, NAME, grace_seconds=10)
+    run.is_being_deleted(grace_seconds=10)
     stored, message = await run.observer.look(TOKEN)
     assert (stored.record.phase, stored.record.evidence.disruption) == (Phase.ACTIVE, "evicted")
     assert "being ended" in message

@@ -114,6 +114,16 @@ class WatchedRun:
 
         self.cluster.store.edit((Kind.POD, self.namespace, NAME), change)
 
+    def is_being_deleted(self, *, grace_seconds):
+        """Somebody else deletes the pod, and its node has not ended it yet."""
+        until = stamp(self.cluster.now() + timedelta(seconds=grace_seconds))
+
+        def change(pod):
+            pod["spec"]["nodeName"] = "node"
+            pod["metadata"] |= {"deletionTimestamp": until, "deletionGracePeriodSeconds": grace_seconds}
+
+        self.cluster.store.edit((Kind.POD, self.namespace, NAME), change)
+
     def without_pod(self):
         self.cluster.store.remove((Kind.POD, self.namespace, NAME))
 
