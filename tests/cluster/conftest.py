@@ -10,10 +10,14 @@ from podgate_cli import Place, Podgate, opened
 
 @pytest.fixture(scope="session")
 def place(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Podgate installed, and a kubeconfig with the launcher's Role and no other right."""
+    """Podgate installed and its preflight done, and a kubeconfig with the launcher's Role and no other right."""
     with bed.installed() as options:
         kubeconfig = bed.account_kubeconfig(options.namespace, tmp_path_factory.mktemp("launcher"))
-        yield Place(bed, options.namespace, kubeconfig)
+        place = Place(bed, options.namespace, kubeconfig)
+        with opened(place, kubeconfig.parent) as podgate:
+            preflight = podgate("preflight", "--json")
+        assert preflight.code == 0, preflight.err or preflight.out
+        yield place
 
 
 @pytest.fixture

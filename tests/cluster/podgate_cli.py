@@ -204,6 +204,7 @@ def opened(place: Place, workspace_root: Path) -> Iterator[Podgate]:
         "PODGATE_NAMESPACE": place.namespace,
         "PODGATE_TRUSTED_IMAGE": place.bed.images["python"],
         "PODGATE_FIRST_PROOF_SECONDS": FIRST_PROOF_SECONDS,
+        "PODGATE_PREFLIGHT_SUCCESS_KEPT_SECONDS": "3600",
         "PODGATE_WORKSPACE_ROOT": str(workspace_root),
     }
     podgate = Podgate(place, clean | settings)
@@ -218,7 +219,7 @@ def _name(run_id: str) -> str:
 
 
 def _halting_main(point: str, how: str, arguments: Sequence[str]) -> int:
-    """Be the command, and send ourselves a signal right after the call that ``point`` names."""
+    """Be the command, and send ourselves a signal right after the call for a run's object that ``point`` names."""
     import asyncio  # noqa: PLC0415 - only the program needs what follows, tests that import this module do not
     from contextlib import asynccontextmanager  # noqa: PLC0415
 
@@ -241,6 +242,8 @@ def _halting_main(point: str, how: str, arguments: Sequence[str]) -> int:
             return stored
 
     def _halt(call: str, body: Json) -> None:
+        if not body["metadata"]["name"].startswith("podgate-run-"):
+            return
         said = json.loads(body.get("data", {}).get("record.json", "{}")).get("phase")
         if point in (call, f"{call}:{said}"):
             os.kill(os.getpid(), signal.Signals[how])

@@ -87,6 +87,7 @@ def test_an_image_without_a_shell_runs_its_own_entrypoint(podgate: Podgate) -> N
 
 
 def test_without_json_stdout_is_the_workers_output_byte_for_byte(podgate: Podgate) -> None:
+    # Not among them: a carriage return right before a line feed, which the runtime itself keeps out of its logs.
     script = r"printf 'one\n\nt\two\033[0m\r.\n\303\244 tail without end'"
 
     done = podgate("run", *podgate.shell(podgate.run_id(), script))
