@@ -40,8 +40,13 @@ cluster-test: setup kubeconfig ## tests against the cluster of KUBECONFIG and th
 cluster-test-all: setup kubeconfig ## all tests against the cluster
 	$(PYTHON) -m pytest -m "cluster" -n $(CLUSTER_WORKERS) --timeout $$((3 * $(CLUSTER_TIMEOUT))) tests
 
-bench: setup kubeconfig ## measure launches and transfers against the cluster
-	$(PYTHON) -m benchmarks
+# On the test bed its own image is the trusted one; elsewhere PODGATE_TRUSTED_IMAGE names it. BENCH: more options.
+bench: export PODGATE_TRUSTED_IMAGE ?= $(shell $(PODGATE_TEST_BED) images 2>/dev/null | sed -n 's/^python=//p')
+bench: KUBECTL ?= $(if $(wildcard $(PODGATE_TEST_BED)),$(PODGATE_TEST_BED) kubectl,kubectl)
+bench: setup kubeconfig ## install Podgate in the cluster and measure launches and transfers there
+	$(VENV)/bin/podgate manifests | $(KUBECTL) apply -f - >/dev/null
+	$(KUBECTL) -n "$${PODGATE_NAMESPACE:-podgate}" rollout status deployment/podgate-witness --timeout=120s
+	$(PYTHON) -m benchmarks --kubectl "$(KUBECTL)" $(BENCH)
 
 .PHONY: kubeconfig
 kubeconfig:

@@ -1,0 +1,1 @@
+"""What a proven launch costs, beside what people use instead, measured in the same run."""
