@@ -144,6 +144,7 @@ def test_a_pod_that_someone_deleted_is_lost(podgate: Podgate, place: Place) -> N
     assert watched.json["reason"] in ("pod_deleted", "node_lost"), "never a success, never a stop"
 
 
+@pytest.mark.slow
 def test_an_image_that_cannot_be_pulled_fails_at_the_bound_with_the_first_useful_message(
     podgate: Podgate, place: Place
 ) -> None:
@@ -151,7 +152,7 @@ def test_an_image_that_cannot_be_pulled_fails_at_the_bound_with_the_first_useful
     absent = podgate.image("busybox").split("@")[0] + "@sha256:" + "0" * 64
 
     flags = ("--json", "--keep", "--run-id", run_id, "--image", absent, *SMALL)
-    done = podgate.set(provision_seconds=20)("run", *flags)
+    done = podgate.set(provision_seconds=15)("run", *flags)
 
     assert (done.code, done.error["code"]) == (125, "pod_start_failed"), done.err
     assert "cannot be pulled" in done.error["message"]
@@ -166,7 +167,7 @@ def test_a_pod_that_no_node_takes_says_so_meanwhile_and_fails_at_the_bound(podga
     size = ("--cpus", "32", "--memory-mb", "128", "--disk-mb", "64")
 
     flags = ("--json", "--run-id", run_id, "--image", podgate.image("busybox"), *size)
-    process = podgate.set(provision_seconds=12).start("launch", *flags)
+    process = podgate.set(provision_seconds=15).start("launch", *flags)
     until("the scheduler has said no", lambda: unschedulable(place, run_id))
     meanwhile = podgate("status", "--json", "--run-id", run_id).json
     done = podgate.end(process)
