@@ -11,7 +11,10 @@ _LOST = {
     "open": "the deny port could be reached",
     "intercepted": "something that is not the witness answered on the deny port",
     "leak": "a target that must be closed could be reached",
-    "blind": "the prover could not see for longer than the limit",
+}
+
+_UNSEEN = {
+    "blind": "the witness did not answer the prover",
     "unusable": "the prover could not open connections of its own",
 }
 
@@ -106,6 +109,8 @@ def _end(record: Record) -> Iterator[str]:
         yield f"No: {_LOST[evidence.end]}."
     elif not record.phase.terminal:
         yield "The run has not ended."
+    elif evidence.end in _UNSEEN:
+        yield _unseen(record, _UNSEEN[evidence.end])
     elif evidence.end in {"standing", "timeout"}:
         yield "Yes: the prover measured to the end and never found it open."
     else:
@@ -113,6 +118,13 @@ def _end(record: Record) -> Iterator[str]:
     if evidence.blind_since is not None:
         yield f"The prover could not see since {_unix(evidence.blind_since)} (the witness did not answer)."
     yield from _exposed(evidence)
+
+
+def _unseen(record: Record, why: str) -> str:
+    """Blindness beyond the limit ended the run; a moment of it at the worker's end only leaves that moment open."""
+    if record.result is not None and record.result.reason == "isolation_unproven":
+        return f"No: {why} for longer than the limit."
+    return f"Not known to the last moment: {why} when the worker ended. Before that it was never found open."
 
 
 def _exposed(evidence: Evidence) -> Iterator[str]:

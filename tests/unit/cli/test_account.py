@@ -25,7 +25,7 @@ PROVEN = Evidence(
 )
 
 
-def told(phase=Phase.SUCCEEDED, evidence=PROVEN, **fields) -> str:
+def told(phase=Phase.SUCCEEDED, evidence=PROVEN, reason="completed", **fields) -> str:
     record = Record(
         token="0" * 20,
         run_id="r",
@@ -36,7 +36,7 @@ def told(phase=Phase.SUCCEEDED, evidence=PROVEN, **fields) -> str:
         disk_mb=64,
         timeout_seconds=60,
         evidence=evidence,
-        result=Result(exit_code=0, reason="completed") if phase.terminal else None,
+        result=Result(exit_code=0, reason=reason) if phase.terminal else None,
         timeline=(TimelineEntry(phase=phase, at=AT),),
         **fields,
     )
@@ -65,13 +65,19 @@ def test_a_released_run_tells_proof_objects_seed_and_exposure():
         ("timeout", "Yes:"),
         ("open", "No: the deny port could be reached"),
         ("leak", "No: a target"),
-        ("blind", "No: the prover could not see"),
+        ("blind", "Not known to the last moment: the witness did not answer"),
+        ("unusable", "Not known to the last moment: the prover could not open"),
         ("unknown", "Not known:"),
         (None, "Not known:"),
     ],
 )
 def test_isolation_to_the_end_is_never_claimed_without_the_provers_word(end, answer):
     assert answer in told(evidence=PROVEN.model_copy(update={"end": end}))
+
+
+def test_blindness_beyond_the_limit_is_a_no():
+    text = told(Phase.FAILED, PROVEN.model_copy(update={"end": "blind"}), reason="isolation_unproven")
+    assert "No: the witness did not answer the prover for longer than the limit." in text
 
 
 def test_a_run_that_was_never_released_says_that_nothing_ran():
