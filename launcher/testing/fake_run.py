@@ -1,4 +1,4 @@
-"""A run's pod on a fake node: prover and gate, then keeper and worker, by the script."""
+"""A run's pod on a fake node: prover and gate, then worker and keeper, by the script."""
 
 import asyncio
 import json

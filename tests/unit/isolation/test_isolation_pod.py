@@ -52,7 +52,7 @@ def field(name, path):
 
 
 def without_programs(manifest):
-    for one in [*manifest["spec"]["initContainers"], *manifest["spec"]["containers"][:1]]:
+    for one in [*manifest["spec"]["initContainers"], *manifest["spec"]["containers"][1:]]:
         assert one.pop("command")[0] == "python3"
         one.pop("args")
     return manifest
@@ -90,14 +90,6 @@ def test_the_whole_pod_is_this():
             "containers": [
                 {
                     **COMMON,
-                    "image": TRUSTED,
-                    "name": "keeper",
-                    "resources": resources("50m", "128Mi", "2112Mi"),
-                    "securityContext": confined(),
-                    "volumeMounts": [{"mountPath": "/run/podgate", "name": "storage"}],
-                },
-                {
-                    **COMMON,
                     "args": ["$$"],
                     "command": ["sh", "-c", "$$(HOME) $$x"],
                     "env": [
@@ -131,6 +123,14 @@ def test_the_whole_pod_is_this():
                         {"mountPath": "/home/worker", "name": "home"},
                     ],
                     "workingDir": "/workspace",
+                },
+                {
+                    **COMMON,
+                    "image": TRUSTED,
+                    "name": "keeper",
+                    "resources": resources("50m", "128Mi", "2112Mi"),
+                    "securityContext": confined(),
+                    "volumeMounts": [{"mountPath": "/run/podgate", "name": "storage"}],
                 },
             ],
             "dnsConfig": {"nameservers": ["127.0.0.1"]},
