@@ -12,13 +12,14 @@ from isolation.attest import attest
 from isolation.names import CanaryKind
 from isolation.objects.canary import build_canary, build_canary_policy
 from isolation.objects.owner import Owner
-from launcher.cluster.errors import ClusterError, Refused
+from launcher.cluster.errors import AlreadyExists, ClusterError, NotFound, Refused, Unreachable
 from launcher.cluster.port import Json, Kind
 from launcher.cluster.views import PodView
 from launcher.context import Context
 from launcher.decide.preflight import final_line
 from launcher.decide.waiting import waiting
 from launcher.errors import PodgateError
+from launcher.lastrequest import carried_out
 from launcher.podfeed import PodFeed
 from launcher.tasks import run_beside
 
@@ -54,11 +55,31 @@ async def canary(
         bound_seconds=context.settings.bounds.first_proof,
         idle_seconds=context.settings.bounds.preflight,
     )
-    stored = await context.cluster.create(Kind.POD, context.namespace, sent)
+    stored = await _pod(context, sent)
     try:
         yield await _policed(context, suffix, kind, sent, stored)
     finally:
-        await _removed(context, stored)
+        await _removed(context, stored["metadata"]["name"], uid=stored["metadata"]["uid"])
+
+
+async def _pod(context: Context, sent: Json) -> Json:
+    """Create the pod. When nobody can say whether it was created, it is deleted by its name, which is ours alone."""
+    try:
+        return await _made(context, Kind.POD, sent)
+    except (asyncio.CancelledError, Unreachable):
+        await _removed(context, sent["metadata"]["name"], uid=None)
+        raise
+
+
+async def _made(context: Context, kind: Kind, sent: Json) -> Json:
+    """Create an object. One of its name that is there is our own, whose create was repeated after a lost answer."""
+    try:
+        return await context.cluster.create(kind, context.namespace, sent)
+    except AlreadyExists:
+        stored = await context.cluster.get(kind, context.namespace, sent["metadata"]["name"])
+        if stored is None:
+            raise
+        return stored
 
 
 async def _policed(context: Context, suffix: str, kind: CanaryKind, sent: Json, stored: Json) -> "Canary":
@@ -66,8 +87,7 @@ async def _policed(context: Context, suffix: str, kind: CanaryKind, sent: Json, 
     policy = build_canary_policy(
         context.settings.isolation, suffix=suffix, kind=kind, pod=Owner("v1", "Pod", name, uid)
     )
-    stored_policy = await context.cluster.create(Kind.NETWORK_POLICY, context.namespace, policy)
-    _attested(context, (sent, stored), (policy, stored_policy))
+    _attested(context, (sent, stored), (policy, await _made(context, Kind.NETWORK_POLICY, policy)))
     return Canary(context, stored)
 
 
@@ -88,18 +108,11 @@ def _attested(context: Context, *pairs: tuple[Json, Json]) -> None:
         )
 
 
-async def _removed(context: Context, pod: Json) -> None:
+async def _removed(context: Context, name: str, *, uid: str | None) -> None:
     """Delete the pod; its policy follows it. Bounded, and finished also while we are being cancelled."""
-    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-    deleting = asyncio.ensure_future(
-        context.cluster.delete(Kind.POD, context.namespace, name, uid=uid, grace_seconds=GRACE_SECONDS)
-    )
-    done, _ = await asyncio.wait({deleting}, timeout=CLEAN_UP_SECONDS)
-    if not done:
-        deleting.cancel()
-        _log.warning("canary_left", pod=name, why="the deletion took too long; the reaper takes it")
-    elif (error := deleting.exception()) is not None:
-        _log.warning("canary_left", pod=name, why=str(error))
+    deleting = context.cluster.delete(Kind.POD, context.namespace, name, uid=uid, grace_seconds=GRACE_SECONDS)
+    if (why := await carried_out(deleting, within=CLEAN_UP_SECONDS)) is not None:
+        _log.warning("canary_left", pod=name, why=f"{why}; the reaper takes it")
 
 
 class Canary:
@@ -113,9 +126,16 @@ class Canary:
             context.cluster, context.namespace, self._name, pod["metadata"]["uid"], sleep=context.sleep
         )
 
-    async def running(self) -> tuple[str, ...]:
-        """Wait until it runs; return its addresses. Raises ``pod_start_failed`` for what cannot heal."""
-        return await run_beside(self._feed.until(_addresses), self._feed.run(self._pod))
+    async def running(self, *, by: float) -> tuple[str, ...]:
+        """Wait until it runs, until ``by`` of the monotonic clock; return its addresses.
+
+        Raises ``pod_start_failed`` at once for what hardly heals, and what held it up once the time is over.
+        """
+        try:
+            async with asyncio.timeout(max(0.0, by - self._context.monotonic())):
+                return await run_beside(self._feed.until(_addresses), self._feed.run(self._pod))
+        except TimeoutError:
+            raise _not_started(self._feed.view) from None
 
     async def answer(self) -> Json:
         """Wait for what it found. Raises ``probe_unusable`` when it says nothing within its bound."""
@@ -140,12 +160,23 @@ class Canary:
                     for line in lines:
                         if (said := final_line(line)) is not None:
                             return said
+        except NotFound as error:
+            raise PodgateError(
+                "probe_unusable", f"{self._name} was deleted before it answered.", stage=STAGE
+            ) from error
         except Refused as error:  # its container does not run yet
             _log.debug("canary_log_refused", pod=self._name, error=str(error))
         except ClusterError as error:
             if not error.transient:
                 raise
         return None
+
+
+def _not_started(pod: PodView | None) -> PodgateError:
+    wait = waiting(pod) if pod is not None else None
+    if wait is not None:
+        return PodgateError(wait.code, f"The canary did not start: {wait.message}", stage=STAGE)
+    return PodgateError("pod_start_timeout", "The canary did not start within the preflight's bound.", stage=STAGE)
 
 
 def _addresses(pod: PodView | None) -> tuple[str, ...] | None:

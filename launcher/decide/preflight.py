@@ -64,31 +64,43 @@ class PreflightReport:
 
 def judge_open(answer: Mapping[str, Any]) -> PreflightReport:
     """Without a policy both ports must answer: only then does silence behind a policy mean the policy."""
-    families: Mapping[str, Any] = answer.get("families") or {}
+    families = _families(answer)
     findings = tuple(
-        Finding(f"unpoliced, IPv{family}", bool(seen.get("allOpen")), _seen(seen)) for family, seen in families.items()
+        Finding(f"unpoliced, IPv{family}", seen.get("allOpen") is True, _seen(seen))
+        for family, seen in families.items()
     )
     if answer.get("missingFamilies"):
         return _failed("witness_family_missing", _missing(answer), findings)
-    if answer.get("ok") is True and findings and all(finding.ok for finding in findings):
-        return PreflightReport(ok=True, findings=findings)
-    served = all(seen.get("control") == "up" for seen in families.values()) and bool(families)
-    code = "witness_unserved" if served else "witness_unavailable"
-    detail = "; ".join(f"{finding.name}: {finding.detail}" for finding in findings if not finding.ok)
-    return _failed(code, f"A pod without a policy cannot reach the witness's ports: {detail or 'no answer'}.", findings)
+    closed = {family: seen for family, seen in families.items() if seen.get("allOpen") is not True}
+    if closed:
+        family, code = _worst({family: _unpoliced(seen) for family, seen in closed.items()})
+        return _failed(
+            code, f"A pod without a policy cannot reach both ports in IPv{family}: {_seen(closed[family])}.", findings
+        )
+    if not families or answer.get("ok") is not True:
+        return _failed(*_own_words(answer), findings)
+    return PreflightReport(ok=True, findings=findings)
+
+
+def _unpoliced(seen: Mapping[str, Any]) -> str:
+    """Name what keeps an unpoliced pod from the deny port. What is reachable otherwise is no leak: nothing forbids it.
+
+    ``control`` is "up" when the witness says that its deny port is served, "banner" when it says that it is not.
+    """
+    verdict = seen.get("verdict")
+    if verdict in ("intercepted", "unusable", "unavailable"):
+        return CODE_OF_ROUND[verdict]
+    if verdict is None:
+        return "probe_unusable"
+    return "witness_unserved" if seen.get("control") in ("up", "banner") else "witness_unavailable"
 
 
 def judge_policed(answer: Mapping[str, Any], *, before: PreflightReport, node_exposure: str) -> PreflightReport:
     """With a run's policy only the control port may answer, and none of the closed targets."""
-    families: Mapping[str, Any] = answer.get("families") or {}
-    findings = (
-        *before.findings,
-        *(
-            Finding(f"policed, IPv{family}", bool(seen.get("standing")), _seen(seen))
-            for family, seen in families.items()
-        ),
+    families = _families(answer)
+    findings = tuple(
+        Finding(f"policed, IPv{family}", seen.get("standing") is True, _seen(seen)) for family, seen in families.items()
     )
-    latency = _latency(answer)
     exposure = tuple(answer.get("nodeExposure") or ())
     code, message = _refusal(answer, families)
     if code is None and exposure and node_exposure == "refuse":
@@ -97,24 +109,50 @@ def judge_policed(answer: Mapping[str, Any], *, before: PreflightReport, node_ex
         ok=code is None,
         code=code,
         message=message,
-        findings=findings,
-        policy_latency_seconds=latency,
+        findings=(*before.findings, *findings),
+        policy_latency_seconds=_latency(answer),
         node_exposure=exposure,
     )
 
 
-def _refusal(answer: Mapping[str, Any], families: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def _refusal(answer: Mapping[str, Any], families: Mapping[str, Mapping[str, Any]]) -> tuple[str | None, str | None]:
     if answer.get("missingFamilies"):
         return "witness_family_missing", _missing(answer)
+    fallen = {family: seen for family, seen in families.items() if seen.get("standing") is not True}
+    if fallen:
+        family, code = _worst({family: _policed(seen, answer) for family, seen in fallen.items()})
+        return code, f"No proof came to stand in IPv{family} within the bound: {_seen(fallen[family])}."
     if leaks := answer.get("leaks"):
         return "policy_leak", f"A policed pod can reach {', '.join(leaks)}."
-    for family, seen in families.items():
-        if not seen.get("standing"):
-            code = CODE_OF_ROUND.get(str(seen.get("verdict")), "probe_unusable")
-            return code, f"No proof came to stand in IPv{family} within the bound; the last round: {_seen(seen)}."
-    if not families or answer.get("ok") is not True:
-        return str(answer.get("code") or "probe_unusable"), str(answer.get("message") or "The canary did not answer.")
-    return None, None
+    return (None, None) if families and answer.get("ok") is True else _own_words(answer)
+
+
+def _policed(seen: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    """Name why a family does not stand; a last round that was good came too late, and the canary knows what for."""
+    verdict = seen.get("verdict")
+    if verdict == "proven":
+        return str(answer.get("code") or "probe_unusable")
+    return CODE_OF_ROUND.get(str(verdict), "probe_unusable")
+
+
+def _worst(codes: Mapping[str, str]) -> tuple[str, str]:
+    """Return (family, code) of the most alarming; the order is that in which one round is judged."""
+    order = list(CODE_OF_ROUND.values())
+    return min(codes.items(), key=lambda each: order.index(each[1]) if each[1] in order else len(order))
+
+
+def _own_words(answer: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the canary's own code and sentence."""
+    code = answer.get("code")
+    known = code if code in CODE_OF_ROUND.values() or code == "witness_family_missing" else "probe_unusable"
+    return str(known), str(answer.get("message") or "The canary gave no usable answer.")
+
+
+def _families(answer: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    families = answer.get("families")
+    if not isinstance(families, Mapping):
+        return {}
+    return {str(family): seen for family, seen in families.items() if isinstance(seen, Mapping)}
 
 
 def _latency(answer: Mapping[str, Any]) -> float | None:
