@@ -35,10 +35,12 @@ lint: setup ## ruff, format, mypy --strict, layers
 	$(VENV)/bin/lint-imports
 
 cluster-test: setup kubeconfig ## tests against the cluster of KUBECONFIG and the test bed, but the slow ones
-	$(PYTHON) -m pytest -m "cluster and not slow" -n $(CLUSTER_WORKERS) --timeout $(CLUSTER_TIMEOUT) tests
+	$(PYTHON) -m pytest -m "cluster and not slow and not policy" -n $(CLUSTER_WORKERS) --timeout $(CLUSTER_TIMEOUT) tests
+	$(PYTHON) -m pytest -m "cluster and not slow and policy" --timeout $(CLUSTER_TIMEOUT) tests/cluster
 
 cluster-test-all: setup kubeconfig ## all tests against the cluster
-	$(PYTHON) -m pytest -m "cluster" -n $(CLUSTER_WORKERS) --timeout $$((3 * $(CLUSTER_TIMEOUT))) tests
+	$(PYTHON) -m pytest -m "cluster and not policy" -n $(CLUSTER_WORKERS) --timeout $$((3 * $(CLUSTER_TIMEOUT))) tests
+	$(PYTHON) -m pytest -m "cluster and policy" --timeout $$((3 * $(CLUSTER_TIMEOUT))) tests/cluster
 
 # On the test bed its own image is the trusted one; elsewhere PODGATE_TRUSTED_IMAGE names it. BENCH: more options.
 bench: export PODGATE_TRUSTED_IMAGE ?= $(shell $(PODGATE_TEST_BED) images 2>/dev/null | sed -n 's/^python=//p')

@@ -183,24 +183,27 @@ def describe(code: int) -> str:
 
 
 class Greeting:
-    """What a control banner says: whether the backend's deny listeners are up, and its own address."""
+    """What a control banner says: whether the backend's deny listeners are up, at which port, and its own address."""
 
-    def __init__(self, *, deny_up: bool, ip: str) -> None:
-        self.deny_up, self.ip = deny_up, ip
+    def __init__(self, *, deny_up: bool, ip: str, port: str) -> None:
+        self.deny_up, self.ip, self.port = deny_up, ip, port
 
     @classmethod
     def of(cls, attempt: Optional[Attempt], family: str) -> Optional[Greeting]:
         """Return what an attempt heard; None when it was no control banner with an address of the family."""
         words = attempt.text.split(" ") if attempt and attempt.kind == BANNER else []
         if (
-            len(words) != 4
+            len(words) != 5
             or words[1] != "control"
             or words[2] not in ("deny=up", "deny=down")
             or words[3][:3] != "ip="
+            or words[4][:5] != "port="
         ):
             return None
         ip = plain_ip(words[3][3:])
-        return cls(deny_up=words[2] == "deny=up", ip=ip) if ip and family_of(ip) == family else None
+        if not ip or family_of(ip) != family:
+            return None
+        return cls(deny_up=words[2] == "deny=up", ip=ip, port=words[4][5:])
 
 
 class Round:
@@ -306,6 +309,9 @@ def _verdict(
         return Round(family, UNAVAILABLE, "another backend answered at the backend's address")
     if not (first.deny_up and last.deny_up):
         return Round(family, UNSERVED, "the witness says deny=down")
+    # A witness set up with another deny port vouches for that one; silence on ours would prove nothing.
+    if any({str(a.port)} != {first.port, last.port} for a in denied):
+        return Round(family, UNSERVED, "the witness's deny port is " + first.port)
     return Round(family, PROVEN)
 
 

@@ -3,10 +3,10 @@
 Config: ``controlPort``, ``denyPort``. Each connection is greeted with one line and closed:
 
 deny port     ``podgate-witness deny``, over UDP as the answer to a datagram of at least the answer's length
-control port  ``podgate-witness control deny=up ip=10.1.2.3``: ``ip`` is this backend's own address in the connection's
-              family, and ``deny=up`` is said only when, after this very connection was accepted, a connection to our
-              own deny port through that address has read its greeting, and a datagram its answer. One look serves all
-              connections accepted before it began.
+control port  ``podgate-witness control deny=up ip=10.1.2.3 port=8788``: ``ip`` is this backend's own address in the
+              connection's family, ``port`` its deny port, and ``deny=up`` is said only when, after this very
+              connection was accepted, a connection to that port through that address has read its greeting, and a
+              datagram its answer. One look serves all connections accepted before it began.
 
 A source address may have 16 connections at once and 50 a second; more are closed without a word, so that a worker that
 floods one port takes nothing from the others.
@@ -190,7 +190,11 @@ class Address:
         served, self._waiting, self._looking = self._waiting, [], True
 
         def ended(*, up: bool) -> None:
-            line = "podgate-witness control deny=%s ip=%s\n" % ("up" if up else "down", self._ip)
+            line = "podgate-witness control deny=%s ip=%s port=%d\n" % (
+                "up" if up else "down",
+                self._ip,
+                self._deny_port,
+            )
             for client in served:
                 client.greet(line.encode())
             self._looking = False

@@ -6,9 +6,9 @@ import pytest
 
 from isolation.inpod.probe import Attempt, Greeting, judge, meaning
 
-UP = "podgate-witness control deny=up ip=10.0.0.5"
-DOWN = "podgate-witness control deny=down ip=10.0.0.5"
-OTHER = "podgate-witness control deny=up ip=10.0.0.6"
+UP = "podgate-witness control deny=up ip=10.0.0.5 port=1"
+DOWN = "podgate-witness control deny=down ip=10.0.0.5 port=1"
+OTHER = "podgate-witness control deny=up ip=10.0.0.6 port=1"
 ADDRESS = {"udp": False, "ip": "10.0.0.5", "port": 1}
 
 
@@ -26,6 +26,7 @@ def denied(*kinds):
     return [attempt(kind, udp=bool(i % 2)) for i, kind in enumerate(kinds)]
 
 
+OTHER_PORT = "podgate-witness control deny=up ip=10.0.0.5 port=2"
 SILENT, REFUSED = denied(*["silent"] * 4), denied(*["refused"] * 4)
 
 
@@ -34,6 +35,9 @@ SILENT, REFUSED = denied(*["silent"] * 4), denied(*["refused"] * 4)
     [
         (UP, SILENT, UP, "proven"),
         (UP, REFUSED, UP, "proven"),
+        (OTHER_PORT, SILENT, OTHER_PORT, "unserved"),
+        (OTHER_PORT, REFUSED, OTHER_PORT, "unserved"),
+        (OTHER_PORT, SILENT, UP, "unserved"),
         (UP, denied("silent", "silent", "banner", "silent"), UP, "open"),
         (UP, denied("silent", "banner", "silent", "silent"), UP, "open"),
         (None, denied("banner", "silent", "silent", "silent"), None, "open"),
@@ -84,9 +88,9 @@ def test_a_target_that_could_not_be_tried_for_want_of_sockets_is_unusable():
 @pytest.mark.parametrize(
     "text",
     [
-        "podgate-witness control deny=up ip=fd00::1",
-        "podgate-witness control deny=up ip=x",
-        "podgate-witness control deny=maybe ip=10.0.0.5",
+        "podgate-witness control deny=up ip=fd00::1 port=1",
+        "podgate-witness control deny=up ip=x port=1",
+        "podgate-witness control deny=maybe ip=10.0.0.5 port=1",
         "HTTP/1.1 400",
     ],
 )

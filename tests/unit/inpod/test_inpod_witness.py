@@ -46,7 +46,7 @@ def hear(port, ip="127.0.0.1"):
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
 def test_the_control_port_says_its_address_and_that_deny_is_up(witness, ports, ip):
-    assert hear(ports[0], ip) == f"podgate-witness control deny=up ip={ip}\n"
+    assert hear(ports[0], ip) == f"podgate-witness control deny=up ip={ip} port={ports[1]}\n"
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
@@ -119,7 +119,7 @@ def test_many_connections_at_once_are_served_by_few_looks(witness, ports):
         thread.start()
     for thread in threads:
         thread.join()
-    assert heard == [b"podgate-witness control deny=up ip=127.0.0.1\n"] * 100
+    assert heard == [b"podgate-witness control deny=up ip=127.0.0.1 port=%d\n" % ports[1]] * 100
 
 
 def test_a_source_has_fifty_connections_a_second(witness, ports):

@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002 - the arguments are those of the port, used or not
+
 """A cluster as small as stop, remove and reap need it: uid, resourceVersion, graceful deletion, watch, list."""
 
 import asyncio
