@@ -1,4 +1,3 @@
-
 """A cluster as small as stop, remove and reap need it: uid, resourceVersion, graceful deletion, watch, list."""
 
 import asyncio
