@@ -33,6 +33,7 @@ class ProverState:
     by: Literal["drop", "refusal"] | None = None
     backends: Mapping[str, str] = field(default_factory=dict)
     last: LastRound | None = None
+    last_bad: LastRound | None = None
     first_round_at: float | None = None
     first_good_at: float | None = None
     open_until: float | None = None
@@ -48,7 +49,7 @@ class ProverState:
         start_id = state.get("startId")
         if not isinstance(start_id, str):
             return None
-        last = state.get("last")
+        last, bad = state.get("last"), state.get("lastBad")
         return cls(
             start_id=start_id,
             standing=state.get("standing") is True,
@@ -60,6 +61,7 @@ class ProverState:
             by=state.get("by"),
             backends=dict(state.get("backends") or {}),
             last=_last_round(last) if isinstance(last, Mapping) else None,
+            last_bad=_last_round(bad) if isinstance(bad, Mapping) else None,
             first_round_at=state.get("firstRoundAt"),
             first_good_at=state.get("firstGoodAt"),
             open_until=state.get("openUntil"),
@@ -148,20 +150,27 @@ def _same_proof(first: ProverState, now: ProverState) -> bool:
 
 
 def _code(state: ProverState | None) -> str:
-    if state is None or state.last is None:
+    bad = _telling(state)
+    if bad is None:
         return "probe_unusable"
-    if "witness_family_missing" in state.last.detail:
+    if "witness_family_missing" in bad.detail:
         return "witness_family_missing"
-    return CODE_OF_ROUND.get(state.last.verdict, "probe_unusable")
+    return CODE_OF_ROUND.get(bad.verdict, "probe_unusable")
+
+
+def _telling(state: ProverState | None) -> LastRound | None:
+    """Return the last round that was not proven: the newest one may be another family's, which is proven."""
+    return None if state is None else state.last_bad or state.last
 
 
 def _detail(state: ProverState | None) -> str:
     if state is None:
         return "the prover has not answered yet"
-    if state.last is None:
+    bad = _telling(state)
+    if bad is None:
         return "the prover has not finished a round yet"
-    family = f" (IPv{state.last.family})" if state.last.family else ""
-    return f"{state.last.verdict}{family} {state.last.detail}".strip()
+    family = f" (IPv{bad.family})" if bad.family else ""
+    return f"{bad.verdict}{family} {bad.detail}".strip()
 
 
 def families_missing(pod_ips: tuple[str, ...], witness_ips: Mapping[str, str]) -> tuple[str, ...]:

@@ -44,6 +44,16 @@ def test_at_the_bound_the_last_round_names_the_code(verdict, code):
     assert "IPv6" in refusal.message
 
 
+def test_a_proven_round_of_the_other_family_does_not_hide_the_open_one():
+    state = replace(YOUNG, last=LastRound("proven", "4", "", 0.1), last_bad=LastRound("open", "6", "answered", 0.2))
+
+    refusal = judge(None, state, bound_over=True)
+
+    assert isinstance(refusal, Refuse)
+    assert refusal.code == "policy_not_enforced"
+    assert "IPv6" in refusal.message
+
+
 @pytest.mark.parametrize("state", [None, YOUNG])
 def test_a_prover_that_measured_nothing_within_the_bound_is_unusable(state):
     assert judge(None, state, bound_over=True) == Refuse("probe_unusable", judge(None, state, bound_over=True).message)
