@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import secrets
 import shutil
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -11,31 +10,39 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory import reset_peak, resident_mib
+from benchmarks.pipes import piped
+from benchmarks.pods import POD_SECONDS, container, new_name, pod, running
 from isolation import names, resources
-from isolation.objects.container import confinement
+from isolation.objects.pod import STORAGE, STORAGE_PATH
 from isolation.options import IsolationOptions
 from isolation.spec import parse_spec
-from launcher.cluster.port import AdminPort, Json, Kind
+from launcher.cluster.port import AdminPort, Json
 from launcher.seed import prepare, send_seed
 from launcher.settings import Settings
 from launcher.workspace import materialize
 
 DISK_MB = 2048
-SPARE = "/run/podgate/tar"
+SPARE = f"{STORAGE_PATH}/tar"
 """Where kubectl's tar unpacks, beside our own directories."""
 
-RUN_SECONDS = 120.0
-"""The pod has to run by then."""
+WORKER_MILLICORES, WORKER_MEMORY_MIB = 1000, 1024
+"""A spec's defaults. The gate has the worker's limits."""
+
+SECONDS = 600.0
+"""Bounds each transfer: a tenth of what is usual still passes."""
 
 
 @dataclass
 class Rates:
-    """Seconds of each transfer, in the order of the turns."""
+    """Seconds of each transfer, in the order of the turns, and how far resident memory rose in each of ours (MiB)."""
 
     seed: list[float] = field(default_factory=list)
     seed_tar: list[float] = field(default_factory=list)
     collect: list[float] = field(default_factory=list)
     collect_tar: list[float] = field(default_factory=list)
+    seed_memory: list[float] = field(default_factory=list)
+    collect_memory: list[float] = field(default_factory=list)
 
 
 def large_file(folder: Path, mebibytes: int) -> Path:
@@ -57,34 +64,39 @@ def small_files(folder: Path, count: int) -> Path:
 
 
 class Bench:
-    """Moves one workspace in and out of one pod."""
+    """Moves one workspace in and out of one pod. Each turn begins with an empty volume and empty destinations."""
 
-    def __init__(self, cluster: AdminPort, settings: Settings, pod: str, kubectl: Sequence[str]) -> None:
+    def __init__(self, cluster: AdminPort, settings: Settings, pod_name: str, kubectl: Sequence[str]) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._pod = pod
+        self._pod = pod_name
         self._kubectl = tuple(kubectl)
-        self._epoch = 0
 
-    async def rounds(self, source: Path, scratch: Path, count: int) -> Rates:
-        """Seed, kubectl's way, collect, kubectl's way; ``count`` times."""
-        rates = Rates()
-        for _ in range(count):
-            rates.seed.append(await self._timed(self._seed(source)))
-            rates.seed_tar.append(await self._timed(self._tar_in(source)))
-            rates.collect.append(await self._timed(self._collect(scratch / "ours")))
-            rates.collect_tar.append(await self._timed(self._tar_out(scratch / "theirs")))
-            for left in ("ours", "theirs"):
-                shutil.rmtree(scratch / left)
-        return rates
+    async def turn(self, source: Path, scratch: Path, rates: Rates) -> None:
+        """Seed, kubectl's way, collect, kubectl's way. The trees that came back are compared by what they hold."""
+        ours, theirs = scratch / "ours", scratch / "theirs"
+        await self._emptied()
+        try:
+            rates.seed_memory.append(await self._timed(rates.seed, self._seed(source)))
+            await self._timed(rates.seed_tar, self._tar_in(source))
+            rates.collect_memory.append(await self._timed(rates.collect, self._collect(ours)))
+            await self._timed(rates.collect_tar, self._tar_out(theirs))
+            if not await asyncio.to_thread(_alike, source, ours) or not await asyncio.to_thread(_alike, source, theirs):
+                raise RuntimeError(f"what came back is not what was sent ({source.name})")
+        finally:
+            for left in (ours, theirs):
+                await asyncio.to_thread(shutil.rmtree, left, ignore_errors=True)
 
-    async def _timed(self, work: Coroutine[Any, Any, None]) -> float:
-        begun = time.monotonic()
-        await work
-        return time.monotonic() - begun
+    async def _timed(self, samples: list[float], work: Coroutine[Any, Any, None]) -> float:
+        """Do the work, note its seconds; return by how many MiB the peak of resident memory rose."""
+        reset_peak()
+        before, begun = resident_mib("VmRSS"), time.monotonic()
+        async with asyncio.timeout(SECONDS):
+            await work
+        samples.append(time.monotonic() - begun)
+        return resident_mib("VmHWM") - before
 
     async def _seed(self, source: Path) -> None:
-        self._epoch += 1
         spec = parse_spec(
             {
                 "runId": "bench",
@@ -93,96 +105,59 @@ class Bench:
                 "workspace": str(source),
             }
         )
-        with prepare(spec, self._settings, bound_to_root=False) as prepared:
-            await send_seed(self._cluster, self._namespace, self._pod, prepared, epoch=self._epoch, idle_seconds=60)
+        idle = self._settings.bounds.transfer_idle
+        with await asyncio.to_thread(prepare, spec, self._settings, bound_to_root=False) as prepared:
+            await send_seed(self._cluster, self._namespace, self._pod, prepared, epoch=1, idle_seconds=idle)
 
     async def _collect(self, destination: Path) -> None:
         await materialize(self._cluster, self._namespace, self._pod, destination, disk_mb=DISK_MB)
 
     async def _tar_in(self, source: Path) -> None:
-        inside = f"rm -rf {SPARE} && mkdir {SPARE} && tar -C {SPARE} -xf -"
-        await _piped(["tar", "-C", str(source), "-cf", "-", "."], self._exec(names.GATE, inside))
+        await piped(["tar", "-C", str(source), "-cf", "-", "."], self._exec(names.GATE, "tar", "-C", SPARE, "-xf", "-"))
 
     async def _tar_out(self, destination: Path) -> None:
         await asyncio.to_thread(destination.mkdir)
-        inside = "tar -C /run/podgate/current/workspace -cf - ."
-        await _piped(self._exec(names.KEEPER, inside), ["tar", "-C", str(destination), "-xf", "-"])
+        inside = ("tar", "-C", f"{STORAGE_PATH}/current/workspace", "-cf", "-", ".")
+        await piped(self._exec(names.KEEPER, *inside), ["tar", "-C", str(destination), "-xf", "-"])
 
-    def _exec(self, container: str, script: str) -> list[str]:
-        place = ["-n", self._namespace, "exec", "-i", self._pod, "-c", container]
-        return [*self._kubectl, *place, "--", "sh", "-c", script]
+    async def _emptied(self) -> None:
+        script = f"cd {STORAGE_PATH} && rm -rf -- * .[!.]* && mkdir {SPARE}"
+        async with asyncio.timeout(SECONDS):
+            await piped(["true"], self._exec(names.GATE, "sh", "-c", script))
+
+    def _exec(self, where: str, *command: str) -> list[str]:
+        return [*self._kubectl, "-n", self._namespace, "exec", "-i", self._pod, "-c", where, "--", *command]
 
     @property
     def _namespace(self) -> str:
         return self._settings.isolation.namespace
 
 
-async def _piped(source: Sequence[str], sink: Sequence[str]) -> None:
-    """Run ``source | sink``; either failing is an error."""
-    read, write = os.pipe()
-    try:
-        first = await asyncio.create_subprocess_exec(*source, stdout=write, stdin=asyncio.subprocess.DEVNULL)
-        second = await asyncio.create_subprocess_exec(*sink, stdin=read)
-    finally:
-        os.close(read)
-        os.close(write)
-    codes = await asyncio.gather(first.wait(), second.wait())
-    if any(codes):
-        raise RuntimeError(f"{source[0]} | {sink[0]} ended with {codes}")
+def _alike(one: Path, other: Path) -> bool:
+    """Whether both trees have the same files of the same sizes: a transfer that lost something has no rate."""
+    sizes = (
+        {path.relative_to(top): path.stat().st_size for path in top.rglob("*") if path.is_file()}
+        for top in (one, other)
+    )
+    return next(sizes) == next(sizes)
 
 
 @asynccontextmanager
 async def transfer_pod(cluster: AdminPort, options: IsolationOptions) -> AsyncIterator[str]:
     """Yield a pod whose containers ``gate`` and ``keeper`` have a run's limits and storage, and sit still."""
-    name = f"bench-{secrets.token_hex(4)}"
-    pod = await cluster.create(Kind.POD, options.namespace, _pod(name, options))
-    try:
-        async with asyncio.timeout(RUN_SECONDS):
-            while not _runs(await cluster.get(Kind.POD, options.namespace, name)):
-                await asyncio.sleep(0.5)
+    name = new_name()
+    containers = [
+        _still(names.GATE, options, WORKER_MILLICORES, WORKER_MEMORY_MIB),
+        _still(names.KEEPER, options, resources.KEEPER_MILLICORES, resources.KEEPER_MEMORY_MIB),
+    ]
+    volumes = [{"emptyDir": {"sizeLimit": f"{2 * DISK_MB}Mi"}, "name": STORAGE}]
+    async with pod(cluster, options, name, containers=containers, volumes=volumes):
+        await running(cluster, options.namespace, name, len(containers))
         yield name
-    finally:
-        await cluster.delete(Kind.POD, options.namespace, name, uid=pod["metadata"]["uid"], grace_seconds=1)
-
-
-def _runs(pod: Json | None) -> bool:
-    statuses = (pod or {}).get("status", {}).get("containerStatuses") or []
-    return len(statuses) == 2 and all("running" in each["state"] for each in statuses)  # noqa: PLR2004 - both
-
-
-def _pod(name: str, options: IsolationOptions) -> Json:
-    uids = options.uids
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": options.namespace},
-        "spec": {
-            "automountServiceAccountToken": False,
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "securityContext": {
-                "fsGroup": uids.group,
-                "runAsGroup": uids.group,
-                "runAsNonRoot": True,
-                "runAsUser": uids.worker,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [
-                _still(names.GATE, options, 1000, 1024),
-                _still(names.KEEPER, options, resources.KEEPER_MILLICORES, resources.KEEPER_MEMORY_MIB),
-            ],
-            "volumes": [{"emptyDir": {"sizeLimit": f"{2 * DISK_MB}Mi"}, "name": "storage"}],
-        },
-    }
 
 
 def _still(name: str, options: IsolationOptions, millicores: int, mebibytes: int) -> Json:
     amounts = {"cpu": f"{millicores}m", "memory": f"{mebibytes}Mi", "ephemeral-storage": f"{2 * DISK_MB}Mi"}
-    return {
-        "name": name,
-        "image": options.trusted_image,
-        "command": ["python3", "-c", "import time; time.sleep(3600)"],
-        "resources": {"limits": amounts, "requests": amounts},
-        "securityContext": confinement(None),
-        "volumeMounts": [{"mountPath": "/run/podgate", "name": "storage"}],
-    }
+    command = ("python3", "-c", f"import time; time.sleep({POD_SECONDS})")
+    mounts = [{"mountPath": STORAGE_PATH, "name": STORAGE}]
+    return container(name, options.trusted_image, command, amounts, volumeMounts=mounts)
