@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 from podgate_cli import Place, Podgate, until
+from worlds_policy import nothing_began
 
 pytestmark = pytest.mark.cluster
 
@@ -16,6 +17,11 @@ SIDECAR = """[JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spe
  Object.spec.containers.securityContext{allowPrivilegeEscalation: false, runAsNonRoot: true,
  capabilities: Object.spec.containers.securityContext.capabilities{drop: ["ALL"]}}}}]"""
 IMAGE = """[JSONPatch{op: "replace", path: "/spec/containers/0/image", value: "IMAGE"}]"""
+NATIVE_SIDECAR = """[JSONPatch{op: "add", path: "/spec/initContainers/0", value: Object.spec.initContainers{
+ name: "linkerd-proxy", image: "IMAGE", command: ["sleep", "600"], restartPolicy: "Always", resources:
+ Object.spec.initContainers.resources{limits: {"cpu": "10m", "memory": "16Mi", "ephemeral-storage": "16Mi"}},
+ securityContext: Object.spec.initContainers.securityContext{allowPrivilegeEscalation: false, runAsNonRoot: true,
+ capabilities: Object.spec.initContainers.securityContext.capabilities{drop: ["ALL"]}}}}]"""
 VOLUME = """[JSONPatch{op: "add", path: "/spec/volumes/-", value: Object.spec.volumes{name: "injected",
  emptyDir: Object.spec.volumes.emptyDir{}}}, JSONPatch{op: "add", path: "/spec/containers/0/volumeMounts/-",
  value: Object.spec.containers.volumeMounts{name: "injected", mountPath: "/injected"}}]"""
@@ -27,7 +33,7 @@ def mutated(place: Place, podgate: Podgate, expression: str) -> Iterator[str]:
     run_id = podgate.run_id()
     pod = f"podgate-run-{podgate.handle(run_id).partition('/')[2]}"
     name = f"test-{pod[-12:]}"
-    mine = f'request.namespace == "{place.namespace}" && object.metadata.name == "{pod}"'
+    mine = f'object.metadata.name == "{pod}"'
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1beta1",
         "kind": "MutatingAdmissionPolicy",
@@ -37,9 +43,10 @@ def mutated(place: Place, podgate: Podgate, expression: str) -> Iterator[str]:
             "reinvocationPolicy": "Never",
             "matchConditions": [{"name": "mine", "expression": mine}],
             "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}},
                 "resourceRules": [
                     {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-                ]
+                ],
             },
             "mutations": [
                 {
@@ -65,6 +72,12 @@ def mutated(place: Place, podgate: Podgate, expression: str) -> Iterator[str]:
 
 def _in_force(place: Place, name: str, image: str) -> bool:
     """Whether a pod of that name would be changed: asked by a dry run, since the API server learns of policies late."""
+    container = {
+        "name": "c",
+        "image": image,
+        "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
     probe = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -72,21 +85,20 @@ def _in_force(place: Place, name: str, image: str) -> bool:
         "spec": {
             "securityContext": {"runAsNonRoot": True, "runAsUser": 1, "seccompProfile": {"type": "RuntimeDefault"}},
             "volumes": [{"name": "v", "emptyDir": {}}],
-            "containers": [
-                {
-                    "name": "c",
-                    "image": image,
-                    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
-                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-                }
-            ],
+            "initContainers": [container],
+            "containers": [container | {"name": "d"}],
         },
     }
     asked = ("create", "--dry-run=server", "-o", "json", "-f", "-")
     stored = json.loads(place.kubectl(*asked, stdin=json.dumps(probe)))
-    spec, labels = stored["spec"], stored["metadata"]["labels"]
-    plain = [len(spec["containers"]), spec["containers"][0]["image"], len(spec["volumes"]), labels]
-    return plain != [1, image, 1, {"a": "b"}]
+    return _gist(stored) != _gist(probe)
+
+
+def _gist(pod: dict) -> list[object]:
+    """What of a pod the policies here change."""
+    spec = pod["spec"]
+    images = [each["image"] for each in (*spec["initContainers"], *spec["containers"])]
+    return [images, len(spec["volumes"]), pod["metadata"]["labels"]]
 
 
 def violations(podgate: Podgate, run_id: str) -> dict[str, str]:
@@ -99,12 +111,13 @@ def violations(podgate: Podgate, run_id: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("expression", "path", "hint"),
     [
-        (ADDED_LABEL, "mesh.example/injected", ""),
+        (ADDED_LABEL, "mesh.example/injected", "mesh"),
         (SIDECAR, "istio-proxy", "mesh"),
+        (NATIVE_SIDECAR, "linkerd-proxy", "mesh"),
         (IMAGE, "image", "replaced"),
-        (VOLUME, "injected", ""),
+        (VOLUME, "injected", "admission"),
     ],
-    ids=["label", "sidecar", "image", "volume"],
+    ids=["label", "sidecar", "sidecar before the gate", "image", "volume"],
 )
 def test_what_admission_changes_is_refused_by_path_and_hint(
     podgate: Podgate, place: Place, expression: str, path: str, hint: str
@@ -115,8 +128,7 @@ def test_what_admission_changes_is_refused_by_path_and_hint(
     told = {where: why for where, why in found.items() if path in where}
     assert told, found
     assert any(hint in why for why in told.values()), found
-    assert not place.worker_was_begun(run_id)
-    until("pod, policy and Secret are gone", lambda: not place.of_run(run_id))
+    nothing_began(place, run_id)
 
 
 def test_a_reviewed_allowance_lets_exactly_that_difference_through(podgate: Podgate, place: Place) -> None:
@@ -135,20 +147,35 @@ def test_a_reviewed_allowance_lets_exactly_that_difference_through(podgate: Podg
     assert list(found) == [path]
 
 
-def test_a_limit_range_that_fills_in_is_named_as_such(podgate: Podgate, place: Place) -> None:
-    """A LimitRange changes what a pod leaves unsaid; ours say everything, so a maximum below refuses them by name."""
-    limit = {
-        "apiVersion": "v1",
-        "kind": "LimitRange",
-        "metadata": {"name": "small", "namespace": place.namespace},
-        "spec": {"limits": [{"type": "Container", "max": {"memory": "130Mi"}}]},
-    }
-    place.bed.apply(limit)
-    run_id = podgate.run_id()
+@contextmanager
+def limit_range(place: Place, **limits: dict[str, str]) -> Iterator[None]:
+    """A LimitRange for containers, in force."""
+    metadata = {"name": "test", "namespace": place.namespace}
+    spec = {"limits": [{"type": "Container", **limits}]}
+    place.bed.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": spec})
     try:
-        done = podgate("launch", "--json", *podgate.shell(run_id, "true", "--memory-mb", "512"))
+        yield
     finally:
-        place.kubectl("delete", "limitrange", "small")
+        place.kubectl("delete", "limitrange", "test")
+
+
+def test_a_limit_range_that_writes_limits_is_named_as_such(podgate: Podgate, place: Place) -> None:
+    """It changes what a pod leaves unsaid. Ours say all that is theirs; another resource of the cluster is not."""
+    nothing = {"example.com/device": "0"}
+    with limit_range(place, default=nothing, defaultRequest=nothing):
+        run_id = podgate.run_id()
+        found = violations(podgate, run_id)
+
+    assert any("containers[worker].resources.limits" in path for path in found), found
+    assert all("LimitRange" in hint for path, hint in found.items()), found
+    nothing_began(place, run_id)
+
+
+def test_a_limit_range_that_refuses_the_pod_is_told_at_once(podgate: Podgate, place: Place) -> None:
+    with limit_range(place, max={"memory": "130Mi"}):
+        run_id = podgate.run_id()
+        done = podgate("launch", "--json", *podgate.shell(run_id, "true", "--memory-mb", "512"))
 
     assert (done.code, done.error["code"]) == (125, "manifest_refused")
     assert "memory" in done.error["message"]
+    nothing_began(place, run_id)

@@ -1,46 +1,32 @@
-"""Policy enforcement that works, fails, comes late or goes away; each test has the test bed for itself."""
+"""Enforcement that works, fails or comes late, at a launch; each test has the test bed for itself."""
 
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bed import Bed
-from podgate_cli import Done, Place, Podgate, until
+from podgate_cli import Place, Podgate, until
+from worlds_policy import Mode, evidence, modes, nothing_began, own_image, refused, rounds, was_pulled
 
 pytestmark = [pytest.mark.cluster, pytest.mark.policy]
 
-Mode = Callable[[str], None]
-
-ENDS_WELL_ON_TERM = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
-
 
 @pytest.fixture
-def mode(bed: Bed, podgate: Podgate) -> Iterator[Mode]:
+def mode(podgate: Podgate) -> Iterator[Mode]:
     """Sets how policies are enforced, after a preflight that is valid for the rest of the test."""
-    checked = podgate("preflight", "--json")
-    if checked.code:  # an earlier test left its failure
-        checked = podgate("preflight", "--force", "--json")
-    assert checked.code == 0, checked.out
-    yield lambda name: (bed.command("policy", name), None)[1]
-    bed.command("policy", "enforce")
+    with modes(podgate) as change:
+        yield change
 
 
-def evidence(podgate: Podgate, run_id: str) -> dict:
-    return podgate("evidence", "--json", "--run-id", run_id).json
+@pytest.fixture(scope="module")
+def image(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A worker image that is not on the node until a worker of it starts."""
+    return own_image(bed, tmp_path_factory.mktemp("image"))
 
 
-def refused(podgate: Podgate, place: Place, *flags: str) -> tuple[str, Done]:
-    """A launch that must be refused: nothing of the worker began, and nothing is left but the record."""
-    run_id = podgate.run_id()
-    done = podgate("launch", "--json", *podgate.shell(run_id, "true", *flags))
-    assert done.code == 125
-    assert place.phase(run_id) == "failed"
-    assert not place.worker_was_begun(run_id)
-    until("pod, policy and Secret are gone", lambda: not place.of_run(run_id))
-    return run_id, done
+# --- enforced: in whatever way ---
 
 
 @pytest.mark.parametrize(
@@ -63,32 +49,8 @@ def test_a_policy_that_is_enforced_releases_the_run(
 
     assert done.code == 0, done.err
     said = evidence(podgate, run_id)
-    assert said["by"] == by
+    assert (said["by"], said["end"]) == (by, "standing")
     assert bool(said["nodeExposure"]) is node_is_open
-    assert said["end"] == "standing"
-
-
-@pytest.mark.parametrize("name", ["off", "v4-only"])
-def test_without_enforcement_the_proof_refuses_the_run(podgate: Podgate, place: Place, mode: Mode, name: str) -> None:
-    mode(name)
-
-    _, done = refused(podgate, place)
-
-    assert (done.error["code"], done.error["stage"]) == ("policy_not_enforced", "proof")
-
-
-@pytest.mark.parametrize("name", ["off", "v4-only"])
-def test_without_enforcement_the_preflight_refuses_the_run(
-    podgate: Podgate, place: Place, mode: Mode, name: str
-) -> None:
-    mode(name)
-    assert podgate("preflight", "--force", "--json").code == 1
-    run_id = podgate.run_id()
-
-    done = podgate("launch", "--json", *podgate.shell(run_id, "true"))
-
-    assert (done.code, done.error["code"], done.error["stage"]) == (125, "policy_not_enforced", "preflight")
-    assert place.record(run_id) is None
 
 
 def test_a_policy_that_comes_late_is_waited_for_and_its_latency_told(
@@ -112,52 +74,39 @@ def test_a_policy_that_comes_late_is_waited_for_and_its_latency_told(
     assert said["policyLatencySeconds"] == pytest.approx(at - said["rounds"]["firstAt"], abs=1.5)
 
 
-def test_a_policy_that_goes_during_the_seed_refuses_the_run(
-    podgate: Podgate, place: Place, mode: Mode, root: Path
+# --- not enforced: refused before anything untrusted was so much as pulled ---
+
+
+@pytest.mark.parametrize("name", ["off", "v4-only"])
+def test_without_enforcement_the_proof_refuses_the_run(
+    podgate: Podgate, place: Place, mode: Mode, image: str, name: str
 ) -> None:
-    workspace = root / "large"
-    workspace.mkdir()
-    with (workspace / "zeros").open("wb") as file:
-        file.truncate(600 << 20)
-    run_id = podgate.run_id()
-    launching = podgate.start(
-        "launch", "--json", *podgate.shell(run_id, "true", "--workspace", str(workspace), "--disk-mb", "1024")
-    )
-    until("the proof stands", lambda: '"standing":true' in prover_log(place, run_id))
+    mode(name)
 
-    mode("off")
+    done = refused(podgate, image=image)
 
-    done = podgate.end(launching)
-    assert (done.code, done.error["code"]) == (125, "policy_not_enforced_before_release")
-    assert not place.worker_was_begun(run_id)
-    until("pod, policy and Secret are gone", lambda: not place.of_run(run_id))
+    assert (done.error["code"], done.error["stage"]) == ("policy_not_enforced", "proof")
+    assert not was_pulled(place, image)
 
 
-def prover_log(place: Place, run_id: str) -> str:
-    pod = place.pod(run_id)
-    if pod is None or "running" not in place.container(run_id, "prover"):
-        return ""
-    return place.kubectl("logs", pod["metadata"]["name"], "-c", "prover").replace(" ", "")
-
-
-def test_isolation_lost_in_mid_run_kills_the_worker_with_no_launcher_alive(
-    podgate: Podgate, place: Place, mode: Mode
+@pytest.mark.parametrize("name", ["off", "v4-only"])
+def test_without_enforcement_the_preflight_refuses_the_run(
+    podgate: Podgate, place: Place, mode: Mode, name: str
 ) -> None:
+    mode(name)
+    assert podgate("preflight", "--force", "--json").code == 1
     run_id = podgate.run_id()
-    assert podgate("launch", *podgate.shell(run_id, ENDS_WELL_ON_TERM)).code == 0
 
-    mode("off")
+    done = podgate("launch", "--json", *podgate.shell(run_id, "true"))
 
-    ended = until("the worker is dead", lambda: place.container(run_id, "worker").get("terminated"), seconds=45)
-    status = podgate("status", "--json", "--run-id", run_id).json
-    assert (status["state"], status["reason"]) == ("failed", "isolation_lost"), json.dumps(ended)
-    assert evidence(podgate, run_id)["end"] == "open"
+    assert (done.code, done.error["code"], done.error["stage"]) == (125, "policy_not_enforced", "preflight")
+    assert place.record(run_id) is None
+    assert not place.of_run(run_id)
 
 
 def test_an_additive_policy_that_opens_the_deny_port_refuses_the_run(
-    podgate: Podgate, place: Place, mode: Mode
+    podgate: Podgate, place: Place, mode: Mode, image: str
 ) -> None:
-    mode("enforce")
     opening = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -165,13 +114,51 @@ def test_an_additive_policy_that_opens_the_deny_port_refuses_the_run(
         "spec": {
             "podSelector": {"matchLabels": {"podgate.dev/component": "run"}},
             "policyTypes": ["Egress"],
-            "egress": [{}],
+            "egress": [{"ports": [{"port": 8788, "protocol": "TCP"}]}],
         },
     }
     place.bed.apply(opening)
     try:
-        _, done = refused(podgate, place)
+        done = refused(podgate, image=image)
     finally:
         place.kubectl("delete", "networkpolicy", "opens-egress")
 
     assert done.error["code"] == "policy_not_enforced"
+    assert not was_pulled(place, image)
+
+
+def test_a_worker_image_of_our_own_is_pulled_once_the_run_is_released(
+    podgate: Podgate, place: Place, mode: Mode, image: str
+) -> None:
+    """What the tests above see nothing of does show itself."""
+    run_id = podgate.run_id()
+    arguments = ["--image", image, *podgate.shell(run_id, "true")[2:]]
+
+    done = podgate("run", "--json", *arguments[:-3], "/sh", "-c", ":")
+
+    assert done.code == 0, done.err
+    assert was_pulled(place, image)
+    assert place.worker_was_begun(run_id)
+
+
+# --- enforced no more, while the seed still streams ---
+
+
+def test_a_policy_that_goes_during_the_seed_refuses_the_run(
+    podgate: Podgate, place: Place, mode: Mode, root: Path
+) -> None:
+    workspace = root / "large"
+    workspace.mkdir()
+    with (workspace / "zeros").open("wb") as file:
+        file.truncate(2 << 30)  # far more than is sent before the refusal
+    run_id = podgate.run_id()
+    launching = podgate.start(
+        "launch", "--json", *podgate.shell(run_id, "true", "--workspace", str(workspace), "--disk-mb", "2560")
+    )
+    until("the proof stands", lambda: any(seen["standing"] for seen in rounds(place, run_id)), every=0.1)
+
+    mode("off")
+
+    done = podgate.end(launching)
+    assert (done.code, done.error["code"]) == (125, "policy_not_enforced_before_release")
+    nothing_began(place, run_id)
