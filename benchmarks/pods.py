@@ -38,10 +38,14 @@ async def pod(cluster: AdminPort, options: IsolationOptions, name: str, **parts:
 
 
 async def running(cluster: AdminPort, namespace: str, name: str, containers: int) -> None:
-    """Wait until so many containers run. Raises TimeoutError."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not _runs(await cluster.get(Kind.POD, namespace, name), containers):
-            await asyncio.sleep(POLL)
+    """Wait until so many containers run. Raises RuntimeError with what the cluster said last when they never do."""
+    found: Json | None = None
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not _runs(found := await cluster.get(Kind.POD, namespace, name), containers):
+                await asyncio.sleep(POLL)
+    except TimeoutError as error:
+        raise RuntimeError(f"pod {name} did not run within {WAIT_SECONDS:g} s: {_said(found)}") from error
 
 
 def container(name: str, image: str, command: Sequence[str], amounts: dict[str, str], **more: Any) -> Json:
@@ -86,6 +90,13 @@ async def _gone(cluster: AdminPort, namespace: str, name: str) -> None:
             await cluster.delete(Kind.POD, namespace, name, uid=found["metadata"]["uid"], grace_seconds=1)
         while await cluster.get(Kind.POD, namespace, name) is not None:
             await asyncio.sleep(POLL)
+
+
+def _said(found: Json | None) -> str:
+    """Return the messages of the pod's conditions, which name what is missing (processors, an image, …)."""
+    status = (found or {}).get("status", {})
+    messages = [each["message"] for each in status.get("conditions", []) if each.get("message")]
+    return "; ".join(messages) or status.get("phase", "it is not there")
 
 
 def _runs(found: Json | None, containers: int) -> bool:
