@@ -36,7 +36,7 @@ def image(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> str:
         # Slow only on a busy machine: the bed's engine refuses any second SYN then, the witness's control port's, too,
         # and a proof that stood falls. It is a refusal by the design, and no course for a gate to depend on.
         pytest.param("reject", "refusal", True, marks=pytest.mark.slow),
-        ("strict", "drop", False),
+        pytest.param("strict", "drop", False, marks=pytest.mark.slow),
     ],
 )
 def test_a_policy_that_is_enforced_releases_the_run(
@@ -53,6 +53,7 @@ def test_a_policy_that_is_enforced_releases_the_run(
     assert bool(said["nodeExposure"]) is node_is_open
 
 
+@pytest.mark.slow
 def test_a_policy_that_comes_late_is_waited_for_and_its_latency_told(
     podgate: Podgate, place: Place, mode: Mode
 ) -> None:
@@ -89,7 +90,7 @@ def test_without_enforcement_the_proof_refuses_the_run(
     assert not was_pulled(place, image)
 
 
-@pytest.mark.parametrize("name", ["off", "v4-only"])
+@pytest.mark.parametrize("name", ["off", pytest.param("v4-only", marks=pytest.mark.slow)])
 def test_without_enforcement_the_preflight_refuses_the_run(
     podgate: Podgate, place: Place, mode: Mode, name: str
 ) -> None:

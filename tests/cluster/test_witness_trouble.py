@@ -265,6 +265,7 @@ def restarts(place: Place, run_id: str) -> int:
 # --- one run's worker against the others' proofs ---
 
 
+@pytest.mark.slow
 def test_a_flood_of_the_control_port_by_one_worker_blinds_no_other_run(
     podgate: Podgate, place: Place, witness: Witness
 ) -> None:
