@@ -143,6 +143,7 @@ def test_both_backends_gone_while_the_proof_comes_to_stand_refuse_the_run(
     nothing_began(place, run_id)
 
 
+@pytest.mark.slow
 def test_a_witness_that_is_rolled_out_in_mid_run_leaves_no_blindness(
     podgate: Podgate, place: Place, witness: Witness
 ) -> None:
