@@ -3,16 +3,18 @@
 What a worker left and how it is broken are values: the run stays ``succeeded``, ``artifacts`` is ``invalid`` (or
 ``absent``) and ``diagnostic`` is one of ``result_invalid``, ``result_too_large``, ``result_run_mismatch`` and
 ``result_missing``. That we could not read it is an error, ``collect_failed``: nothing is stored, the next call tries
-again.
+again. A failed worker's own word is an extra: where its log cannot be read, the outcome is told without.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+import structlog
+
 from isolation import names
 from launcher.cluster.errors import ClusterError, NotFound, Refused
-from launcher.cluster.port import ClusterPort, Kind
+from launcher.cluster.port import ClusterPort
 from launcher.cluster.views import PodView
 from launcher.contract import JobHandle, JobResult
 from launcher.decide.diagnostics import (
@@ -29,7 +31,7 @@ from launcher.decide.diagnostics import (
 from launcher.errors import PodgateError
 from launcher.observe import last_bytes, to_status
 from launcher.observing import Observes
-from launcher.ownpod import belongs
+from launcher.ownpod import OwnPod
 from launcher.settings import Settings
 from launcher.transfer.download import ResultRead, read_result
 from records.codec import Stored
@@ -38,10 +40,18 @@ from records.model import Phase, Record, Result
 from records.store import RecordStore
 from records.transitions import Event, ResultFilled
 
+_log = structlog.get_logger()
+
 STAGE = "collect"
 
 LOG_SECONDS = 30.0
-"""For the last lines of a worker's log."""
+"""For the last lines of a worker's log, all tries together."""
+
+LOG_TRIES = 3
+"""Of reading them: a connection may break once, and once more while its node comes back."""
+
+LOG_PAUSE_SECONDS = 1.0
+"""Before the next of them."""
 
 
 class ReadsResult(Protocol):
@@ -157,14 +167,16 @@ class Collector:
             if error.code == "result_invalid":
                 return unreadable()
             raise
+        except NotFound as error:
+            raise PodgateError("collect_failed", f"the pod went while it was read: {error}", stage=STAGE) from error
         if not found.present:
             return absent(required=record.require_result)
         return too_large() if found.content is None else judge_result(found.content, record.run_id)
 
     async def _keeper_of(self, stored: Stored) -> str | None:
         """Return the name of the run's pod while its keeper lives; None when nothing can be read from it any more."""
-        raw = await self._cluster.get(Kind.POD, self._namespace, names.run_name(stored.record.token))
-        if raw is None or not belongs(raw, stored):
+        raw = await OwnPod(self._cluster, self._namespace, stored).find()
+        if raw is None:
             return None
         pod = PodView.of(raw)
         over = pod.phase in ("Failed", "Succeeded") or (pod.keeper is not None and pod.keeper.terminated is not None)
@@ -173,32 +185,41 @@ class Collector:
     # --- failure: the worker's own word ---
 
     async def _of_failure(self, stored: Stored, result: Result) -> Result:
-        log = await self._log(stored)
+        pod = await OwnPod(self._cluster, self._namespace, stored).find()
+        log = None if pod is None else await self._last_lines(str(pod["metadata"]["name"]))
         if log is None:
             return result.model_copy(update={"artifacts": "expired"})
         return result.model_copy(update={"artifacts": "absent", "diagnostic": diagnostic_of(log)})
 
-    async def _log(self, stored: Stored) -> bytes | None:
-        """Read the end of the worker's log; None when its pod is gone."""
-        raw = await self._cluster.get(Kind.POD, self._namespace, names.run_name(stored.record.token))
-        if raw is None or not belongs(raw, stored):
-            return None
-        pod = str(raw["metadata"]["name"])
+    async def _last_lines(self, pod: str) -> bytes | None:
+        """Read the end of the worker's log, empty when it cannot be read; None when its pod is gone."""
         try:
-            async with (
-                asyncio.timeout(LOG_SECONDS),
-                self._cluster.log(self._namespace, pod, names.WORKER, tail_lines=LINES) as pieces,
-            ):
+            async with asyncio.timeout(LOG_SECONDS):
+                return await self._tried(pod)
+        except (ClusterError, TimeoutError) as error:
+            _log.warning("diagnostic_unread", pod=pod, why=str(error) or "no answer in time")
+            return b""
+
+    async def _tried(self, pod: str) -> bytes | None:
+        for _ in range(LOG_TRIES - 1):
+            try:
+                return await self._tail(pod)
+            except ClusterError as error:
+                if not error.transient:
+                    raise
+            await self._sleep(LOG_PAUSE_SECONDS)
+        return await self._tail(pod)
+
+    async def _tail(self, pod: str) -> bytes | None:
+        try:
+            async with self._cluster.log(self._namespace, pod, names.WORKER, tail_lines=LINES) as pieces:
                 return await last_bytes(pieces, BYTES)
         except NotFound:
             return None
         except Refused as error:
-            if error.status == 400:  # noqa: PLR2004  # the worker never started: it has no log
-                return b""
-            raise
-        except (ClusterError, TimeoutError) as error:
-            message = f"the worker's log could not be read: {error or 'no answer in time'}"
-            raise PodgateError("collect_failed", message, stage=STAGE) from error
+            if error.status != 400:  # noqa: PLR2004  # the worker never started: it has no log
+                raise
+            return b""
 
 
 def to_result(handle: JobHandle, record: Record) -> JobResult:

@@ -1,6 +1,7 @@
 """The launcher over Kubernetes: the contract's methods, each a thin call of its stage."""
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from launcher.errors import PodgateError
 from launcher.launch import Launches
 from launcher.logs_of_worker import WorkerLog
 from launcher.observe import Observer, to_status
+from launcher.ownpod import OwnPod
 from launcher.preflight import Preflight, PreflightReport
 from launcher.progress import Progress
 from launcher.reap import Reaper, Report
@@ -108,18 +110,22 @@ class KubernetesJobLauncher:
 
     async def materialize_workspace(self, handle: JobHandle, destination: Path | None = None) -> Materialized:
         """Bring the workspace back; without ``destination``, to ``<workspace_root>/<runId>/workspace``."""
-        record = await self.record(handle)
+        stored = await self._stored(handle)
+        record = stored.record
         if record.phase is Phase.REMOVED:
             raise PodgateError("job_removed", "The run was removed, and its workspace with it.")
         if not record.phase.terminal:
             raise PodgateError("job_not_terminal", "The run has not ended yet.")
-        if record.phase is not Phase.SUCCEEDED or record.pod is None:
+        if record.phase is not Phase.SUCCEEDED:
             raise PodgateError("job_not_succeeded", f"The run is {record.phase}: there is no workspace to bring back.")
         with translated("collect"):
+            pod = await OwnPod(self._context.cluster, self._context.namespace, stored).find()
+            if pod is None:
+                raise PodgateError("collect_failed", "The pod is gone, and the workspace with it.", stage="collect")
             return await materialize(
                 self._context.cluster,
                 self._context.namespace,
-                record.pod.name,
+                str(pod["metadata"]["name"]),
                 destination or self._home(record),
                 disk_mb=record.disk_mb,
                 exclude=record.collect_exclude,
@@ -136,8 +142,9 @@ class KubernetesJobLauncher:
     async def logs(self, handle: JobHandle, *, follow: bool = False) -> AsyncIterator[bytes]:
         """Yield the worker's output, bounded, without loss or doubling across reconnects."""
         with translated("logs"):
-            async for piece in self._stages.log.read(self._token(handle), follow=follow):
-                yield piece
+            async with aclosing(self._stages.log.read(self._token(handle), follow=follow)) as pieces:
+                async for piece in pieces:
+                    yield piece
 
     async def stop(self, handle: JobHandle, reason: str | None = None) -> None:
         """End the run. Idempotent; a handle that is not of this launcher names no run of ours and is left alone."""

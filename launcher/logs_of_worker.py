@@ -7,6 +7,7 @@ is gone its output is gone, too: then reading ends with what was handed out by t
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
@@ -32,15 +33,58 @@ MOST_BYTES = 1 << 30
 """Of output handed out by one call. A node keeps 50 MiB a container; only a follower of a chatty worker gets so far."""
 
 IDLE_SECONDS = 60.0
-"""A follower that hears nothing for so long looks at the pod: a connection may be dead without a sign."""
+"""A reader that hears nothing for so long looks at the pod: a connection may be dead without a sign."""
 
 POLL_SECONDS = 1.0
-"""Between two looks at a pod whose worker does not run yet, and before a broken connection is opened again."""
+"""Between two looks at a pod whose worker does not run yet, and before a connection is opened again."""
 
 BROKEN_SECONDS = 120.0
-"""For which no connection may come to stand although the pod can be read: a node that is rebooting is back by then."""
+"""For which no connection may bring anything although the pod can be read: a node that reboots is back by then."""
 
 Found = Literal["waits", "runs", "ended", "gone"]
+
+
+@dataclass
+class _Course:
+    """How far one reading has come. ``found`` is what the worker was last seen to do."""
+
+    follow: bool
+    found: Found
+    cursor: LogCursor = field(default_factory=LogCursor)
+    whole: bool = False
+    """The last connection brought all that there was."""
+    moved: bool = False
+    """It brought something, or a worker that runs and is quiet may have had nothing to say."""
+    stalled: float | None = None
+    """Since when no connection has: monotonic seconds."""
+
+    @property
+    def live(self) -> bool:
+        """Whether more is to be waited for on one connection."""
+        return self.follow and self.found == "runs"
+
+    @property
+    def over(self) -> bool:
+        """Whether everything that is to be had was handed out."""
+        return self.found == "gone" or self.cursor.gone or (self.whole and not self.live)
+
+    def connect(self) -> None:
+        """Begin a connection."""
+        self.cursor.open()
+        self.whole = self.moved = False
+
+    def end_connection(self, began: float, now: float) -> None:
+        """Raise ``collect_failed`` when connections have brought nothing for too long."""
+        if self.moved or self.whole:
+            self.stalled = None
+            return
+        self.stalled = began if self.stalled is None else self.stalled
+        if now - self.stalled > BROKEN_SECONDS:
+            raise PodgateError("collect_failed", "the worker's log cannot be read", stage=STAGE)
+
+    def saw(self, found: Found) -> None:
+        """Take another look into account. Statuses go back at times; a worker that has run is not waited for."""
+        self.found, self.whole = "runs" if found == "waits" else found, False
 
 
 class WorkerLog:
@@ -65,8 +109,8 @@ class WorkerLog:
         self._most_bytes = most_bytes
         self._abandoned_after = timedelta(seconds=settings.bounds.abandoned_after)
 
-    async def read(self, token: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        """Yield the worker's output, without changing a byte.
+    async def read(self, token: str, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
+        """Yield the worker's output, without changing a byte. Close it when it is left early.
 
         Raises ``job_not_found``, ``job_removed``, ``collect_failed`` (more than the bound, or a log that cannot be read
         although its pod is there), ClusterError and RecordError.
@@ -75,58 +119,68 @@ class WorkerLog:
         left = self._most_bytes
         async with aclosing(self._output(token, follow=follow)) as pieces:
             async for piece in pieces:
-                yield piece[:left]
+                if within := piece[:left]:
+                    yield within
                 left -= len(piece)
                 if left < 0:
                     message = f"the output has more than {self._most_bytes} bytes"
                     raise PodgateError("collect_failed", message, stage=STAGE)
 
     async def _output(self, token: str, *, follow: bool) -> AsyncGenerator[bytes, None]:
-        cursor, alive = LogCursor(), self._monotonic()
         found = await self._started(token, follow=follow)
-        while found in ("runs", "ended"):
-            cursor.open()
-            complete = True
-            try:
-                async with aclosing(self._connection(token, cursor, follow=follow and found == "runs")) as pieces:
-                    async for piece in pieces:
-                        alive = self._monotonic()
-                        if piece:
-                            yield piece
-            except NotFound:
+        if found == "waits":
+            return
+        course = _Course(follow, found)
+        while not course.over:
+            began = self._monotonic()
+            async with aclosing(self._connection(token, course)) as pieces:
+                async for piece in pieces:
+                    yield piece
+            if course.over:
                 return
-            except Refused as error:
-                _raise_unless_not_started(error)
-                return
-            except TimeoutError:
-                complete = False
-            except ClusterError as error:
-                _log.info("log_reopened", token=token, why=str(error))
-                complete = False
-            if cursor.gone or (complete and (found == "ended" or not follow)):
-                return
-            if self._monotonic() - alive > BROKEN_SECONDS:
-                raise PodgateError("collect_failed", "the worker's log cannot be read", stage=STAGE)
+            course.end_connection(began, self._monotonic())
             # A follow that ended says that the worker has, or that the node let go of it: one more reading tells all.
             await self._sleep(POLL_SECONDS)
-            found = await self._look(token)
+            course.saw(await self._look(token))
 
-    async def _connection(self, token: str, cursor: LogCursor, *, follow: bool) -> AsyncGenerator[bytes, None]:
-        """Yield nothing once it is open, then what it brings that is new. Raises TimeoutError after a long silence."""
+    async def _connection(self, token: str, course: _Course) -> AsyncGenerator[bytes, None]:
+        """Yield what one connection brings that is new; ``course`` knows afterwards whether that was all."""
+        course.connect()
+        try:
+            async with aclosing(self._fresh(token, course)) as pieces:
+                async for piece in pieces:
+                    course.moved = True
+                    yield piece
+            course.whole = True
+        except NotFound:
+            course.found = "gone"
+        except TimeoutError:
+            _log.info("log_silent", token=token, seconds=IDLE_SECONDS)
+        except Refused as error:
+            _raise_unless_not_started(error)
+            # A node may know of a start later than the API server; one that never was leaves no output.
+            course.whole = course.found == "ended"
+        except ClusterError as error:
+            if not error.transient:
+                raise
+            _log.info("log_reopened", token=token, why=str(error))
+
+    async def _fresh(self, token: str, course: _Course) -> AsyncGenerator[bytes, None]:
+        """Open the log where the reading stands. Raises TimeoutError after a long silence, and ClusterError."""
         opened = self._cluster.log(
             self._namespace,
             names.run_name(token),
             names.WORKER,
-            follow=follow,
+            follow=course.live,
             timestamps=True,
-            since=cursor.since,
+            since=course.cursor.since,
         )
         async with opened as pieces:
-            yield b""
+            course.moved = course.live
             while (piece := await _next(pieces)) is not None:
-                if fresh := cursor.feed(piece):
+                if fresh := course.cursor.feed(piece):
                     yield fresh
-        cursor.close()
+        course.cursor.close()
 
     async def _started(self, token: str, *, follow: bool) -> Found:
         """Wait, when following, until the worker has started, or never will."""
@@ -150,9 +204,8 @@ class WorkerLog:
 
     def _may_start(self, record: Record) -> bool:
         """Whether somebody may still start it: nobody may have looked since its launcher went away."""
-        if record.phase is Phase.ACTIVE:
-            return True
-        return not record.phase.terminal and self._cluster.now() < record.provision_by + self._abandoned_after
+        until = record.provision_by if record.deadline_at is None else record.deadline_at
+        return not record.phase.terminal and self._cluster.now() < until + self._abandoned_after
 
     async def _stored(self, token: str) -> Stored:
         stored = await self._store.read(token)

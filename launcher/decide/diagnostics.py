@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from launcher.errors import CODES
 from records.canonical import ARTIFACT_LIMIT, artifact_problem
 
 LINES = 8
@@ -17,8 +18,8 @@ LINES = 8
 BYTES = 128 * 1024
 """Of the worker's last output that are looked at."""
 
-VOCABULARY = re.compile(r"worker_[a-z_]{1,64}")
-"""A worker's codes all begin alike, so that none can be taken for one of Podgate's own."""
+VOCABULARY = re.compile(r"worker_[a-z0-9_]{1,57}")
+"""A worker's codes: at most 64 characters, and all begin alike, so that none can be taken for one of Podgate's own."""
 
 RESULT_BYTES = ARTIFACT_LIMIT
 """Of ``output/result.json``, as it is written and as it is kept."""
@@ -40,9 +41,14 @@ def diagnostic_of(log: bytes) -> str | None:
     for line in reversed(log[-BYTES:].splitlines()[-LINES:]):
         said = _object(line)
         code = said.get("error") if said is not None else None
-        if isinstance(code, str) and VOCABULARY.fullmatch(code):
+        if isinstance(code, str) and _workers_own(code):
             return code
     return None
+
+
+def _workers_own(code: str) -> bool:
+    """Two codes of ours begin like a worker's: ``worker_failed`` and ``worker_start_failed`` are for us to say."""
+    return VOCABULARY.fullmatch(code) is not None and code not in CODES
 
 
 def absent(*, required: bool) -> Judged:

@@ -44,13 +44,16 @@ class LogCursor:
     def feed(self, piece: bytes) -> bytes:
         """Take a piece of the stream; return what of it is new output."""
         out: list[bytes] = []
-        while piece:
+        at = 0
+        while at < len(piece):
             if not self._in_line:
-                piece = self._begin(piece)
+                at = self._begin(piece, at)
                 continue
-            content, newline, piece = piece.partition(b"\n")
-            out.append(self._content(content + newline))
-            self._in_line = not newline
+            # By index: cutting each line off the piece would copy the rest of it as often as it has lines.
+            newline = piece.find(b"\n", at) + 1
+            end = newline or len(piece)
+            out.append(self._content(piece[at:end]))
+            at, self._in_line = end, not newline
         return b"".join(out)
 
     def close(self) -> None:
@@ -58,21 +61,21 @@ class LogCursor:
         self._notice(self._head)
         self._head = b""
 
-    def _begin(self, piece: bytes) -> bytes:
-        """Take the time at a line's beginning, as far as it has come; return what follows it."""
-        room = STAMP_BYTES - len(self._head)
-        head, rest = self._head + piece[:room], piece[room:]
-        stamp, space, content = head.partition(b" ")
+    def _begin(self, piece: bytes, at: int) -> int:
+        """Take the time at a line's beginning, as far as it has come; return where in the piece the line goes on."""
+        known = len(self._head)
+        head = self._head + piece[at : at + STAMP_BYTES - known]
+        stamp, space, _ = head.partition(b" ")
         if not space and b"\n" not in head and len(head) < STAMP_BYTES:
             self._head = head
-            return b""
-        at = _time(stamp) if space else None
-        self._head, self._in_line, self._ours = b"", True, at is not None
-        if at is None:
+            return len(piece)
+        time = _time(stamp) if space else None
+        self._head, self._in_line, self._ours = b"", True, time is not None
+        if time is None:
             self._notice(head)
-            return head + rest
-        self._reach(at)
-        return content + rest
+            return at
+        self._reach(time)
+        return at + len(stamp) + 1 - known
 
     def _reach(self, at: tuple[datetime, int]) -> None:
         """Note a line's time: a new second is where the log would be opened again."""

@@ -31,8 +31,9 @@ def test_only_the_last_eight_lines_count():
         "worker_a b",
         "worker_a\n",
         "xworker_a",
-        "worker_" + "a" * 65,
-        "worker_1",
+        "worker_" + "a" * 58,
+        "worker_failed",
+        "worker_start_failed",
         7,
         None,
         ["worker_a"],
@@ -40,6 +41,15 @@ def test_only_the_last_eight_lines_count():
 )
 def test_a_word_outside_the_vocabulary_never_enters_the_record(error):
     assert diagnostic_of(line(error=error)) is None
+
+
+@pytest.mark.parametrize("error", ["worker_a", "worker_2_of_3", "worker_" + "a" * 57])
+def test_a_word_of_the_vocabulary_is_taken_as_it_is(error):
+    assert diagnostic_of(line(error=error)) == error
+
+
+def test_a_code_of_ours_hides_none_of_the_worker_s_own():
+    assert diagnostic_of(line(error="worker_own") + line(error="worker_failed")) == "worker_own"
 
 
 @pytest.mark.parametrize(

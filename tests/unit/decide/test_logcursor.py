@@ -76,6 +76,22 @@ def test_a_short_line_without_a_time_is_no_output_and_the_next_line_is():
     assert LogCursor().feed(b"rpc error\n" + entry(b"hello\n")) == b"hello\n"
 
 
+@pytest.mark.parametrize("size", [1, 5, 64, 70, 1000])
+def test_a_line_without_a_time_is_left_out_whole_however_it_is_cut(size):
+    log = entry(b"before\n") + b"without a time " + b"x" * 200 + b"\n" + entry(b"after\n", 1)
+    cursor = LogCursor()
+    pieces = [log[at : at + size] for at in range(0, len(log), size)]
+    assert b"".join(map(cursor.feed, pieces)) == b"before\nafter\n"
+
+
+def test_the_rest_of_a_line_that_began_in_an_earlier_second_is_not_told_twice():
+    """A node leaves out what a line had before the second, and gives the rest of it no time."""
+    cursor = LogCursor()
+    cursor.feed(entry(b"long line, its rest\n", 0) + entry(b"next\n", 1, 5))
+    cursor.open()
+    assert cursor.feed(b"its rest\n" + entry(b"next\n", 1, 5) + entry(b"new\n", 1, 6)) == b"new\n"
+
+
 def test_the_log_is_opened_again_at_a_whole_second():
     cursor = LogCursor()
     cursor.feed(entry(b"x\n", 7, 999_999_999))

@@ -1,13 +1,16 @@
 import asyncio
 import json
+from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 from watched_run import NAME, TOKEN, WatchedRun, ended, running
 
 from launcher.cluster.errors import NotFound, Refused, Unreachable
 from launcher.cluster.port import Kind
-from launcher.collect import Collector, to_result
+from launcher.collect import LOG_SECONDS, LOG_TRIES, Collector, to_result
 from launcher.contract import JobHandle
+from launcher.decide.diagnostics import LINES
 from launcher.errors import PodgateError
 from launcher.testing.interceptor import calls
 from launcher.testing.virtual_time import EPOCH, VirtualLoop
@@ -173,13 +176,14 @@ async def test_a_result_that_could_not_be_read_is_an_error_and_can_be_read_later
     assert (await collected(collector)).artifacts == "collected"
 
 
-async def test_files_that_go_while_they_are_read_are_expired(run, collector, keeper):
+@pytest.mark.parametrize("error", [PodgateError("collect_failed", "cut"), NotFound("exec")])
+async def test_files_that_go_while_they_are_read_are_expired(run, collector, keeper, error):
     await succeeded(run)
 
     async def vanish():
         run.without_pod()
 
-    keeper.meanwhile, keeper.error = vanish, PodgateError("collect_failed", "cut")
+    keeper.meanwhile, keeper.error = vanish, error
     assert (await collected(collector)).artifacts == "expired"
 
 
@@ -226,20 +230,55 @@ async def test_a_log_whose_pod_is_gone_is_expired(run, collector):
     assert (await collected(collector)).artifacts == "expired"
 
 
-async def test_a_log_that_cannot_be_read_just_now_is_an_error_and_can_be_read_later(run, collector):
+async def test_a_log_that_cannot_be_read_just_now_is_read_again(run, collector):
     await failed(run)
     run.says("worker", {"error": "worker_x"})
-    run.port.fail(calls("log"), Unreachable("log"))
-    with pytest.raises(PodgateError, match="collect_failed"):
-        await collector.collect(TOKEN)
+    run.port.fail(calls("log"), Unreachable("log"), times=LOG_TRIES - 1)
     assert (await collected(collector)).diagnostic == "worker_x"
 
 
-async def test_access_that_is_denied_is_no_missing_log(run, collector):
+@pytest.mark.parametrize("error", [Unreachable("log"), Refused("log", status=403)])
+async def test_a_log_that_cannot_be_read_is_noted_and_the_outcome_told_without(run, collector, error):
     await failed(run)
-    run.port.fail(calls("log"), Refused("log", status=403))
-    with pytest.raises(Refused):
+    run.says("worker", {"error": "worker_x"})
+    run.port.fail(calls("log"), error, times=LOG_TRIES)
+    with capture_logs() as noted:
+        result = await collected(collector)
+    assert (result.diagnostic, result.artifacts, result.reason) == (None, "absent", "completed")
+    assert [entry["event"] for entry in noted] == ["diagnostic_unread"]
+    assert await collected(collector) == result
+
+
+async def test_a_log_that_never_ends_is_given_up_after_a_while(run, collector):
+    await failed(run)
+    run.cluster.log = endless
+    assert (await collected(collector)).diagnostic is None
+    assert run.cluster.clock.monotonic() <= LOG_SECONDS + 1
+
+
+@asynccontextmanager
+async def endless(*_args, **_kwargs):
+    async def pieces():
+        while True:
+            await asyncio.sleep(1)
+            yield b"x" * 1000
+
+    yield pieces()
+
+
+async def test_an_api_server_that_is_away_leaves_the_question_open(run, collector):
+    """Whether the pod is there is not known then, and what is stored stands for ever."""
+    await failed(run)
+    run.port.fail(calls("get", Kind.POD), Unreachable("get"))
+    with pytest.raises(Unreachable):
         await collector.collect(TOKEN)
+    assert (await run.store.read(TOKEN)).record.result.artifacts == "unknown"
+
+
+async def test_only_the_last_lines_are_asked_for(run, collector):
+    await failed(run)
+    run.says("worker", {"error": "worker_early"}, *[b"noise"] * LINES)
+    assert (await collected(collector)).diagnostic is None
 
 
 @pytest.mark.parametrize(("phase", "artifacts"), [(Phase.STOPPED, "absent"), (Phase.LOST, "expired")])
