@@ -15,6 +15,7 @@ import structlog
 
 from isolation.attest import Violation
 from isolation.objects.secret import build_secret
+from launcher.cluster.errors import NotFound
 from launcher.cluster.port import Json, Kind
 from launcher.cluster.views import PodView
 from launcher.context import Context
@@ -142,7 +143,7 @@ async def _released(attempt: Attempt, feed: PodFeed, *, only_release: bool) -> N
         attempt.tell("gate", "")
         await _through_the_gate(attempt, feed, lives, only_release=only_release)
     elif not only_release:
-        await _refuse_opened(feed)
+        await _refuse_ended(feed)
     await _gate_opened(attempt, feed)
     await feed.until(_worker_started)
     attempt.tell("started", "")
@@ -180,11 +181,18 @@ async def _through_the_gate(attempt: Attempt, feed: PodFeed, lives: Lives, *, on
 
 async def _to_marker(attempt: Attempt, feed: PodFeed, follower: Follower, lives: Lives, *, only_release: bool) -> None:
     if only_release:
-        marker = await _marker_again(attempt, follower)
-    else:
-        marker = await _marker_after_seed(attempt, follower, lives)
+        # An earlier holder's marker may still arrive, so the gate may open at any moment from here on.
+        await run_beside(feed.until(_gate_ended), _mark_again(attempt, follower))
+        return
+    marker = await run_beside(_marker_after_seed(attempt, follower, lives), _refuse_ended(feed))
     await attempt.lease.hold()
     await run_beside(feed.until(_gate_ended), follower.mark(marker))
+
+
+async def _mark_again(attempt: Attempt, follower: Follower) -> None:
+    marker = await _marker_again(attempt, follower)
+    await attempt.lease.hold()
+    await follower.mark(marker)
 
 
 async def _marker_after_seed(attempt: Attempt, follower: Follower, lives: Lives) -> dict[str, Any]:
@@ -216,15 +224,18 @@ def _marker(attempt: Attempt, start_id: str, seed: str) -> dict[str, Any]:
 
 
 async def _seeded(attempt: Attempt) -> SeedReceipt:
-    receipt = await send_seed(
-        attempt.context.cluster,
-        attempt.context.namespace,
-        _ref(attempt).name,
-        attempt.seed,
-        epoch=attempt.lease.epoch,
-        idle_seconds=attempt.context.settings.bounds.transfer_idle,
-        sleep=attempt.context.sleep,
-    )
+    try:
+        receipt = await send_seed(
+            attempt.context.cluster,
+            attempt.context.namespace,
+            _ref(attempt).name,
+            attempt.seed,
+            epoch=attempt.lease.epoch,
+            idle_seconds=attempt.context.settings.bounds.transfer_idle,
+            sleep=attempt.context.sleep,
+        )
+    except NotFound as error:  # an exec may know it before the watch does
+        raise PodgateError("sandbox_lost", "The run's pod went while it was seeded.", stage="seed") from error
     attempt.tell("seeded", f"{receipt.bytes} bytes")
     return receipt
 
@@ -296,18 +307,24 @@ def rounds_of(state: ProverState) -> Rounds:
     )
 
 
-async def _refuse_opened(feed: PodFeed) -> None:
-    """A gate that opened although no release was recorded was opened by someone else: that run is not to be trusted."""
+async def _refuse_ended(feed: PodFeed) -> None:
+    """Raise what ended the gate before our marker; its execs would only say that nothing answers any more.
+
+    A gate that opened although no release was recorded was opened by someone else: that run is not to be trusted.
+    """
     pod = await feed.until(_gate_ended)
-    if pod.gate is not None and pod.gate.terminated is not None and pod.gate.terminated.exit_code == 0:
-        raise PodgateError("gate_restarted", "The gate opened before this run's release was recorded.", stage="release")
+    _opened_or_refused(pod)
+    raise PodgateError("gate_restarted", "The gate opened before this run's release was recorded.", stage="release")
 
 
 async def _gate_opened(attempt: Attempt, feed: PodFeed) -> None:
-    pod = await feed.until(_gate_ended)
+    _opened_or_refused(await feed.until(_gate_ended))
+    attempt.tell("released", "")
+
+
+def _opened_or_refused(pod: PodView) -> None:
     if refusal := gate_verdict(pod):
         raise PodgateError(refusal.code, refusal.message, stage="release")
-    attempt.tell("released", "")
 
 
 def _gate_ended(pod: PodView | None) -> PodView | None:
