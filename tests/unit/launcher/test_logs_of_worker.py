@@ -2,11 +2,11 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from watched_run import NAME, TOKEN, WatchedRun, ended, running, waiting
+from watched_run import NAME, TIMEOUT, TOKEN, WatchedRun, ended, running, waiting
 
 from launcher.cluster.errors import NotFound, Refused, Unreachable
 from launcher.errors import PodgateError
-from launcher.logs_of_worker import BROKEN_SECONDS, WorkerLog
+from launcher.logs_of_worker import BROKEN_SECONDS, POLL_SECONDS, WorkerLog
 from launcher.testing.interceptor import calls
 from launcher.testing.virtual_time import EPOCH, VirtualLoop
 from records.model import Phase
@@ -184,6 +184,164 @@ async def test_a_connection_that_is_dead_without_a_sign_loses_nothing(run):
     async with asyncio.TaskGroup() as group:
         group.create_task(deafen())
         assert await output(run, follow=True) == b"one\ntwo\nthree\n"
+
+
+async def test_connections_that_are_cut_everywhere_lose_and_double_nothing(run):
+    await run.recorded(Phase.ACTIVE)
+    run.shows(running(EPOCH))
+    cut_every(run, 40)
+    said = [b"a", b"", b"\xff\x00" * 60, b"b", b"the last"]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ends_after(run, 1, *said))
+        assert await output(run, follow=True) == b"\n".join(said) + b"\n"
+    assert len(run.port.made("log")) > len(said)
+
+
+def cut_every(run, size):
+    """Let each connection break after ``size`` more bytes than the one before it had."""
+    whole, allowed = run.cluster.log, iter(range(size, 1_000_000, size))
+
+    @asynccontextmanager
+    async def cut(*args, **kwargs):
+        async with whole(*args, **kwargs) as pieces:
+            yield first(pieces, next(allowed))
+
+    run.cluster.log = cut
+
+
+async def first(pieces, left):
+    async for piece in pieces:
+        yield piece[:left]
+        left -= len(piece)
+        if left <= 0:
+            raise Unreachable("log", reason="cut")
+
+
+async def test_a_node_that_lets_go_of_a_running_worker_s_log_is_asked_again(run):
+    await run.recorded(Phase.ACTIVE)
+    run.shows(running(EPOCH))
+    run.says("worker", b"one")
+    log = run.cluster.logs[run.namespace, NAME, "worker"]
+
+    async def rotate():
+        await asyncio.sleep(5)
+        log.end()
+        await asyncio.sleep(5)
+        log.ended = False
+        await ends_after(run, 0, b"two")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(rotate())
+        assert await output(run, follow=True) == b"one\ntwo\n"
+
+
+async def test_a_worker_that_ends_with_a_last_word_after_its_follower_was_let_go_is_heard(run):
+    await run.recorded(Phase.ACTIVE)
+    run.shows(running(EPOCH))
+    run.says("worker", b"one")
+
+    async def end():
+        await asyncio.sleep(5)
+        run.ends_log("worker")
+        run.shows(END)
+        await asyncio.sleep(POLL_SECONDS / 2)
+        run.says("worker", b"last")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(end())
+        assert await output(run, follow=True) == b"one\nlast\n"
+
+
+async def test_a_status_that_goes_back_ends_no_following(run):
+    await run.recorded(Phase.ACTIVE)
+    run.shows(running(EPOCH))
+    run.says("worker", b"one")
+    run.port.fail(calls("log"), Unreachable("log"), nth=2)
+
+    async def confuse():
+        await asyncio.sleep(5)
+        run.shows(waiting("PodInitializing"), phase="Pending")
+        await asyncio.sleep(90)
+        run.shows(running(EPOCH))
+        await ends_after(run, 0, b"two")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(confuse())
+        assert await output(run, follow=True) == b"one\ntwo\n"
+
+
+async def test_a_long_wait_for_the_start_is_no_broken_connection(run):
+    await run.recorded(Phase.RELEASING)
+    run.shows(waiting("PodInitializing"), phase="Pending")
+    run.port.fail(calls("log"), Unreachable("log"))
+
+    async def start():
+        await asyncio.sleep(2 * BROKEN_SECONDS)
+        run.shows(running(EPOCH))
+        await ends_after(run, 0, b"hello")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(start())
+        assert await output(run, follow=True) == b"hello\n"
+
+
+async def test_a_reader_that_is_slow_is_no_broken_connection(run):
+    await run.recorded(Phase.SUCCEEDED)
+    run.shows(END)
+    run.says("worker", b"one", b"two")
+    run.ends_log("worker")
+    cut_every(run, 40)
+    heard = b""
+    async for piece in log_of(run).read(TOKEN):
+        heard += piece
+        await asyncio.sleep(2 * BROKEN_SECONDS)
+    assert heard == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_connections_that_come_to_stand_and_bring_nothing_are_given_up(run, silent):
+    await run.recorded(Phase.SUCCEEDED)
+    run.shows(END)
+    run.cluster.log = bringing_nothing(silent=silent)
+    with pytest.raises(PodgateError, match="collect_failed"):
+        await output(run, follow=True)
+    assert run.cluster.clock.monotonic() <= 2 * BROKEN_SECONDS
+
+
+def bringing_nothing(*, silent):
+    @asynccontextmanager
+    async def opened(*_args, **_kwargs):
+        async def pieces():
+            if silent:
+                await asyncio.Event().wait()
+            raise Unreachable("log", reason="cut")
+            yield b""
+
+        yield pieces()
+
+    return opened
+
+
+async def test_a_start_that_the_node_does_not_know_of_yet_is_waited_for(run):
+    await run.recorded(Phase.ACTIVE)
+    run.shows(running(EPOCH))
+    run.says("worker", b"one")
+    run.port.fail(calls("log"), Refused("log", status=400), times=2)
+    assert await output(run) == b"one\n"
+
+
+async def test_a_worker_that_ended_without_ever_starting_has_no_output(run):
+    await run.recorded(Phase.FAILED)
+    run.shows(END)
+    run.port.fail(calls("log"), Refused("log", status=400))
+    assert await output(run, follow=True) == b""
+
+
+async def test_a_worker_that_nobody_sees_after_its_deadline_is_not_followed_for_ever(run):
+    await run.recorded(Phase.ACTIVE)
+    run.shows(waiting("PodInitializing"), phase="Pending")
+    assert await output(run, follow=True) == b""
+    assert run.cluster.clock.monotonic() <= TIMEOUT + 60 + 2
 
 
 async def test_the_server_s_apology_after_an_eviction_is_no_output(run):
