@@ -21,6 +21,9 @@ _log = structlog.get_logger()
 REFOLLOW_SECONDS = 0.5
 """Pause before a broken exec is opened again. Each refused try costs the API server a connection to the kubelet."""
 
+SILENCE_SECONDS = 5.0
+"""Without a line for so long, what was heard last is no word on how the prover fares now: it speaks every second."""
+
 LINE_LIMIT = 64 * 1024
 """Bytes of one state line; the prover's are below 4 KiB."""
 
@@ -37,6 +40,7 @@ class Follower:
         self._gate_alive = gate_alive
         self._changed = asyncio.Condition()
         self._stream: ExecStream | None = None
+        self._heard_at = float("-inf")
         self._marked = False
         self.state: ProverState | None = None
         self.first_stood: ProverState | None = None
@@ -53,19 +57,29 @@ class Follower:
             await self._context.sleep(REFOLLOW_SECONDS)
 
     async def standing(self, *, within: float) -> ProverState:
-        """Wait until the proof stands, at most ``within`` seconds; else the last round's own code is raised."""
+        """Wait until the proof stands, at most ``within`` seconds; else the last round's own code is raised.
+
+        The bound is the prover's, not the API server's: while nothing is heard of the prover, its verdict is waited
+        for, as long as the caller's own bound allows.
+        """
         try:
-            async with asyncio.timeout(within), self._changed:
-                while True:
-                    verdict = self._verdict(bound_over=False)
-                    if isinstance(verdict, Stands):
-                        return verdict.state
-                    await self._changed.wait()
+            async with asyncio.timeout(within):
+                return await self._stands()
         except TimeoutError:
+            async with self._changed:
+                await self._changed.wait_for(self._heard_lately)
             verdict = self._verdict(bound_over=True)
             if isinstance(verdict, Stands):
                 return verdict.state
             raise _refused(verdict) from None
+
+    async def _stands(self) -> ProverState:
+        async with self._changed:
+            while True:
+                verdict = self._verdict(bound_over=False)
+                if isinstance(verdict, Stands):
+                    return verdict.state
+                await self._changed.wait()
 
     async def mark(self, marker: dict[str, Any]) -> None:
         """Send the marker whenever a stream is open, until cancelled: sending it twice is harmless.
@@ -101,12 +115,12 @@ class Follower:
 
     async def _take(self, line: bytes) -> None:
         state = _parsed(line)
-        if state is None:
-            return
         async with self._changed:
-            self.state = state
-            if self.first_stood is None and state.standing:
-                self.first_stood = state
+            self._heard_at = self._context.monotonic()
+            if state is not None:
+                self.state = state
+                if self.first_stood is None and state.standing:
+                    self.first_stood = state
             self._changed.notify_all()
         verdict = self._verdict(bound_over=False)
         if isinstance(verdict, Refuse) and not self._marked:
@@ -114,6 +128,9 @@ class Follower:
 
     def _verdict(self, *, bound_over: bool) -> ProofVerdict:
         return judge(self.first_stood, self.state, bound_over=bound_over)
+
+    def _heard_lately(self) -> bool:
+        return self._context.monotonic() - self._heard_at < SILENCE_SECONDS
 
     async def _notify(self, *, stream: ExecStream | None) -> None:
         async with self._changed:
