@@ -128,7 +128,7 @@ def test_the_whole_pod_is_this():
                     **COMMON,
                     "image": TRUSTED,
                     "name": "keeper",
-                    "resources": resources("50m", "128Mi", "2112Mi"),
+                    "resources": resources("150m", "128Mi", "2112Mi"),
                     "securityContext": confined(),
                     "volumeMounts": [{"mountPath": "/run/podgate", "name": "storage"}],
                 },
