@@ -123,6 +123,28 @@ async def test_a_removed_run_cannot_be_collected(run, collector):
         await collector.collect(TOKEN)
 
 
+async def test_a_run_that_is_removed_while_it_is_read_has_no_result(run, collector, keeper):
+    await succeeded(run)
+
+    async def remove():
+        await run.store.update(TOKEN, lambda _: Removed(run.cluster.now()))
+
+    keeper.meanwhile = remove
+    with pytest.raises(PodgateError, match="job_removed"):
+        await collector.collect(TOKEN)
+
+
+async def test_a_record_that_is_reaped_while_its_result_is_read_is_not_found(run, collector, keeper):
+    await succeeded(run)
+
+    async def reap():
+        run.cluster.store.remove((Kind.CONFIG_MAP, run.namespace, NAME))
+
+    keeper.meanwhile = reap
+    with pytest.raises(PodgateError, match="job_not_found"):
+        await collector.collect(TOKEN)
+
+
 async def test_an_unknown_token_is_not_found(collector):
     with pytest.raises(PodgateError, match="job_not_found"):
         await collector.collect(TOKEN)

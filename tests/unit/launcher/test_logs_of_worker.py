@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 import pytest
 from watched_run import NAME, TIMEOUT, TOKEN, WatchedRun, ended, running, waiting
 
-from launcher.cluster.errors import NotFound, Refused, Unreachable
+from launcher.cluster.errors import Misconfigured, NotFound, Refused, Unreachable
 from launcher.errors import PodgateError
 from launcher.logs_of_worker import BROKEN_SECONDS, POLL_SECONDS, WorkerLog
 from launcher.testing.interceptor import calls
@@ -390,6 +390,14 @@ async def test_access_that_is_denied_is_no_empty_output(run):
     run.shows(END)
     run.port.fail(calls("log"), Refused("log", status=403))
     with pytest.raises(Refused):
+        await output(run)
+
+
+async def test_an_error_that_time_does_not_heal_passes_at_once(run):
+    await run.recorded(Phase.SUCCEEDED)
+    run.shows(END)
+    run.port.fail(calls("log"), Misconfigured("log"))
+    with pytest.raises(Misconfigured):
         await output(run)
 
 
