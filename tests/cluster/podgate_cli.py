@@ -151,6 +151,14 @@ class Podgate:
         more = {f"PODGATE_{name.upper()}": str(value) for name, value in settings.items()}
         return replace(self, environ={**self.environ, **more})
 
+    def at(self, kubeconfig: Path) -> "Podgate":
+        """Return the same command with another way to the cluster."""
+        return replace(self, environ={**self.environ, "KUBECONFIG": str(kubeconfig)})
+
+    def program(self, path: Path, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a program of ours, with the same settings, instead of the command."""
+        return self._start([sys.executable, str(path), *arguments], PYTHONPATH=str(REPOSITORY))
+
     def __call__(self, *arguments: str, stdin: str | None = None, seconds: float = COMMAND_SECONDS) -> Done:
         """Run the command to its end."""
         process = self.start(*arguments)
