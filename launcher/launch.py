@@ -244,11 +244,17 @@ class Launches:
             raise overtaken or failure from error
 
     async def _bounded(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Clean up for a bounded time, also while we are being cancelled; what fails here never hides the cause."""
+        """Clean up for a bounded time, also while we are being cancelled; what fails here never hides the cause.
+
+        A second cancellation ends it at once: nothing is left running behind the caller.
+        """
         task = asyncio.ensure_future(work)
-        done, _ = await asyncio.wait({task}, timeout=CLEAN_UP_SECONDS)
-        if not done:
+        try:
+            done, _ = await asyncio.wait({task}, timeout=CLEAN_UP_SECONDS)
+        finally:
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if not done:
             _log.warning("clean_up_unfinished", why="it took too long")
             return None
         if task.exception() is not None:
