@@ -68,7 +68,7 @@ HOSTILE = {
     "links": ("extract_size_limit", "[os.symlink('t' * 4000, str(n)) for n in range(2200)]"),
     "many": ("extract_entry_limit", "many(100_001)"),
 }
-"""What a worker can leave, by the directory it leaves it in: the code that it must be refused with, and how it is made."""
+"""What a worker can leave, by the directory it leaves it in: the code that refuses it, and how it is made."""
 
 LEAVE_HOSTILE = f"""
 import os, socket
