@@ -1,6 +1,7 @@
 """launch(spec): decide whose run this is, hold it under a lease, provision it, and say by its code why it failed."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
@@ -77,6 +78,7 @@ class Launches:
         self._observer = observer
         self._resolver = resolver
         self._slots = asyncio.Semaphore(context.settings.bounds.concurrent_launches)
+        self._calls = itertools.count(1)
 
     async def launch(
         self, spec: JobSpec, progress: Progress | None = None, *, inputs_bound_to_root: bool = True
@@ -164,7 +166,7 @@ class Launches:
                 run_id=spec.run_id,
                 spec_hash=plan.spec_hash,
                 manifest_digest=digest,
-                holder=_holder(self._context),
+                holder=self._holder(),
                 now=now,
                 lease_until=now + timedelta(seconds=bounds.lease),
                 provision_by=now + timedelta(seconds=bounds.provision),
@@ -175,6 +177,13 @@ class Launches:
                 labels=spec.labels,
             )
         )
+
+    def _holder(self) -> str:
+        """Name this call among all launches ever, so that a write whose answer was lost is told from another's.
+
+        A number, not the time: two calls of one replica may come at the same moment.
+        """
+        return f"{self._context.holder}/{next(self._calls)}"
 
     async def _taken_over(self, plan: Plan, digest: str, stored: Stored) -> Held | None:
         context, now = self._context, self._context.cluster.now()
@@ -192,7 +201,7 @@ class Launches:
         if not isinstance(decision, TakeOver):
             return None
         taken = LeaseTaken(
-            holder=_holder(context), expires_at=now + timedelta(seconds=context.settings.bounds.lease), now=now
+            holder=self._holder(), expires_at=now + timedelta(seconds=context.settings.bounds.lease), now=now
         )
         try:
             stored = await context.store.update(stored.record.token, lambda _: taken, known=stored)
@@ -298,11 +307,6 @@ def _overtaken(record: Record, lease: Lease) -> PodgateError | None:
     if record.lease is None:
         return superseded(f"the run is {record.phase} already")
     return None if record.lease.epoch == lease.epoch else superseded("another replica has taken the launch over")
-
-
-def _holder(context: Context) -> str:
-    """Name this very launch call, so that a write whose answer was lost can be told from another's."""
-    return f"{context.holder}/{context.monotonic():.6f}"
 
 
 def _as_podgate(error: PodgateError | RecordError | ClusterError) -> PodgateError:

@@ -20,7 +20,7 @@ from launcher.settings import Bounds, Settings
 from launcher.testing.fake_cluster import FakeCluster
 from launcher.testing.fake_node import FakeNode
 from launcher.testing.fake_script import Script, Worker
-from launcher.testing.interceptor import Interceptor
+from launcher.testing.interceptor import Interceptor, Rule
 
 TOKEN = names.token("run-1")
 NAME = names.run_name(TOKEN)
@@ -113,6 +113,11 @@ class LaunchWorld:
         records = (change for change in self._changes(Kind.CONFIG_MAP))
         return next(c.version for c in records if json.loads(c.object["data"]["record.json"])["phase"] == phase)
 
+    def recorded_epoch(self):
+        """The epoch of the record's lease."""
+        stored = self.cluster.store.get((Kind.CONFIG_MAP, NAMESPACE, NAME))
+        return json.loads(stored["data"]["record.json"])["lease"]["epoch"]
+
     def deleted_at(self):
         """Version of the write that began to delete the pod."""
         going = (c for c in self._changes(Kind.POD) if c.type == "DELETED" or deleting(c.object))
@@ -188,3 +193,35 @@ def writes_phase(phase):
 def execs(program):
     """Match the exec of one of our in-pod programs."""
     return lambda call: call.method == "exec" and source(program) in call.body["argv"]
+
+
+class Freeze:
+    """A replica's process stands still: from a moment on none of its requests goes out, and its streams are cut.
+
+    ``thaw`` lets it go on, as a machine that was suspended would; one that is never thawed was killed.
+    """
+
+    def __init__(self, world, replica, moment, *, passes=False):
+        """``passes``: the moment's own request still goes out."""
+        self._world, self._moment, self._passes = world, moment, passes
+        self._thawed = asyncio.Event()
+        self.frozen = asyncio.Event()
+        replica.port.rules.append(Rule(self._holds, times=1_000_000, before=self._thawed.wait))
+
+    def _holds(self, call):
+        if self._thawed.is_set():
+            return False
+        if self.frozen.is_set():
+            return True
+        if not self._moment(call):
+            return False
+        self.now()
+        return not self._passes
+
+    def now(self):
+        self.frozen.set()
+        for stream in list(self._world.cluster.execs):
+            stream.cut()
+
+    def thaw(self):
+        self._thawed.set()

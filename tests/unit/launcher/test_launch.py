@@ -165,6 +165,14 @@ async def test_two_launchers_at_once_make_one_pod_and_both_have_its_handle():
     assert sorted(len(each.port.made("create", Kind.POD)) for each in (one, other)) == [0, 1]
 
 
+async def test_one_launcher_that_is_asked_twice_at_once_makes_one_pod():
+    async with launching() as it:
+        one = it.replica()
+        handles = await asyncio.gather(one.launch(it.spec), one.launch(it.spec))
+        assert (len(one.port.made("create", Kind.POD)), (await it.record()).phase) == (1, Phase.ACTIVE)
+    assert handles[0] == handles[1]
+
+
 async def test_two_different_specs_at_once_give_one_run_and_one_conflict():
     async with launching() as it:
         other = samples.spec(command=["false"])
