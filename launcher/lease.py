@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from launcher.cluster.errors import ClusterError
+from launcher.cluster.errors import ClusterError, Throttled, Unreachable
 from launcher.context import Context
 from launcher.errors import PodgateError
 from records.codec import Stored
@@ -54,7 +54,7 @@ class Lease:
         while self._context.cluster.now() + LEAST_LEFT >= self._expires_at():
             try:
                 await self.write(self._renewed)
-            except OutcomeUnknown as error:
+            except (OutcomeUnknown, Throttled, Unreachable) as error:
                 _log.warning("lease_not_renewed", token=self.record.token, error=str(error))
                 await self._context.sleep(1.0)
 
