@@ -215,7 +215,10 @@ def _result(content: bytes | None, limit: int) -> Json:
 
 
 def workspace_archive(pod: Inside) -> tuple[bytes, int]:
-    """Return the workspace as the worker left it, as an archive with its number of entries."""
+    """Return the workspace as the worker left it, as an archive with its number of entries.
+
+    It ends with the two blocks that end an archive, as the real sender's; Python's own would be padded beyond them.
+    """
     files = pod.script.worker.files
     made, count = io.BytesIO(), 0
     with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -225,7 +228,8 @@ def workspace_archive(pod: Inside) -> tuple[bytes, int]:
                 count += 1
             archive.addfile(_entry(name, len(content), tarfile.REGTYPE, 0o644), io.BytesIO(content))
             count += 1
-    return made.getvalue(), count
+        end = archive.offset + 2 * tarfile.BLOCKSIZE
+    return made.getvalue()[:end], count
 
 
 def _directories(name: str, archive: tarfile.TarFile) -> list[str]:
