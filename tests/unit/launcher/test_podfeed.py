@@ -102,6 +102,20 @@ def forgets(feed):
     return forget
 
 
+async def test_a_successor_that_came_in_a_gap_is_not_taken_for_our_pod():
+    async with following() as feed:
+        await asyncio.sleep(1)
+
+        async def succeeded():
+            feed.cluster.store.remove(KEY)
+            feed.cluster.store.create(KEY, POD)
+            feed.cluster.store.forget_history()
+
+        feed.port.before(calls("watch"), succeeded)
+        await asyncio.wait_for(feed.task, 60)
+        assert (feed.gone, feed.view) == (True, None)
+
+
 async def test_trouble_that_lasts_makes_no_busy_loop():
     async with following(arrange=lambda port: port.fail(calls("watch"), Unreachable("watch"), times=9999)) as feed:
         await asyncio.sleep(60)

@@ -56,18 +56,19 @@ async def test_policy_and_secret_do_not_wait_for_one_another():
         assert it.cluster.clock.monotonic() - begun < 9
 
 
-async def test_seed_and_proof_overlap_and_the_release_waits_for_both():
-    async with launching(Script(enforced_after=10)) as it:
+@pytest.mark.parametrize(("proof", "seed"), [(2, 20), (20, 0)])
+async def test_seed_and_proof_overlap_and_the_release_waits_for_both(proof, seed):
+    async with launching(Script(enforced_after=proof)) as it:
         one = it.replica()
 
         async def slow():
-            await asyncio.sleep(10)
+            await asyncio.sleep(seed)
 
         one.port.before(execs("receive"), slow)
         await one.launch(it.spec)
         at = {event.stage: event.at_seconds for event in one.told}
-    assert at["proven"] == pytest.approx(11, abs=2)
-    assert at["seeded"] == pytest.approx(11, abs=2)
+    assert at["proven"] == pytest.approx(proof + 1.5, abs=1)
+    assert at["seeded"] == pytest.approx(seed + 0.5, abs=1)
     assert at["released"] - max(at["proven"], at["seeded"]) < 1
 
 
