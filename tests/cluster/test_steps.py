@@ -153,11 +153,11 @@ def test_a_take_over_while_the_first_seed_streams_ends_that_seed(
     podgate: Podgate, place: Place, tmp_path: Path
 ) -> None:
     run_id, patient = podgate.run_id(), podgate.set(**LEASE)
-    content = bytes(range(256)) * (48 << 12)
+    content = bytes(range(256)) * (200 << 12)  # streams for seconds, however late it is looked at
     work = tmp_path / "work"
     work.mkdir()
     (work / "large").write_bytes(content)
-    size = ("--cpus", "0.1", "--memory-mb", "128", "--disk-mb", "256")
+    size = ("--cpus", "0.1", "--memory-mb", "128", "--disk-mb", "512")
     where = ("--image", podgate.image("python"), "--run-id", run_id, *size, "--workspace", str(work))
     arguments = ("launch", "--json", *where, "--", "sh", "-c", "sha256sum large")
 

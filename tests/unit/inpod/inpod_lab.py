@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import queue
@@ -34,11 +35,29 @@ def eventually(look: Callable[[], Any], seconds: float = 10.0) -> Any:
     raise AssertionError(f"not within {seconds} s: {look}")
 
 
+PORTS = 1_000
+"""For each test process, from 20,000 on: below what kernels hand out, so that no connection takes one in between."""
+_handed_out = itertools.count()
+
+
 def free_port() -> int:
-    """Return a port that nobody has on loopback just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Return a port that nobody has, over TCP and UDP, in either family, and that no other test gets."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
+    for _ in range(PORTS):
+        port = 20_000 + worker * PORTS + next(_handed_out) % PORTS
+        if all(_can_be_bound(port, kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)):
+            return port
+    raise AssertionError("every port of this test process is taken")
+
+
+def _can_be_bound(port: int, kind: socket.SocketKind) -> bool:
+    with socket.socket(socket.AF_INET6, kind) as probe:
+        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        try:
+            probe.bind(("::", port))
+        except OSError:
+            return False
+    return True
 
 
 class Running:
